@@ -31,31 +31,38 @@ class KernelCosts:
         return route_ns / 2 if max(link.source, link.destination) >= topology.gpus else route_ns
 
 
+def memory_bytes_per_ns(machine: Machine, reads_per_write: float = 2) -> float:
+    """Return DRAM's peak without refresh and bus turnarounds, for streams of reads and writes together.
+
+    One turnaround to writes and back is for a batch of writes, with as many reads to each.
+    """
+    dram = machine.dram
+    turnaround_cycles = dram.cl_cycles + dram.burst_cycles + dram.twtr_l_cycles + dram.cwl_cycles + dram.trcdrd_cycles
+    batch_writes = dram.write_high_watermark - dram.write_low_watermark
+    batch_cycles = 64 // dram.column_bytes * batch_writes * dram.burst_cycles
+    return (dram.channels * dram.peak_bytes_per_cycle * machine.memory_clock_ghz * dram.refreshed
+            * (1 + reads_per_write) * batch_cycles / ((1 + reads_per_write) * batch_cycles + turnaround_cycles))
+
+
 def kernel_costs(machine: Machine) -> KernelCosts:
     """Derive the costs from a machine of the cycle level.
 
     A step starts with a workgroup on each compute unit at once: instructions, loads from the DRAM that they share, more
-    instructions, stores. A pass that ends in this memory waits for the last writes, which are too few for a batch. The
-    memory rate is the peak without refresh and bus turnarounds: one turnaround to writes and back for a batch of writes
-    and twice as many reads.
+    instructions, stores. A pass that ends in this memory waits for the last writes, which are too few for a batch.
     """
     dram, clock = machine.dram, machine.memory_clock_ghz
     load_cycles = dram.entry_latency_cycles + dram.trcdrd_cycles + dram.cl_cycles + dram.burst_cycles
     store_cycles = dram.entry_latency_cycles + dram.trcdwr_cycles + dram.cwl_cycles + dram.burst_cycles
-    turnaround_cycles = dram.cl_cycles + dram.burst_cycles + dram.twtr_l_cycles + dram.cwl_cycles + dram.trcdrd_cycles
-    batch_writes = dram.write_high_watermark - dram.write_low_watermark
-    batch_cycles = 64 // dram.column_bytes * batch_writes * dram.burst_cycles
-    memory_bytes_per_ns = (dram.channels * dram.peak_bytes_per_cycle * clock * dram.refreshed
-                           * 3 * batch_cycles / (3 * batch_cycles + turnaround_cycles))
+    memory_rate = memory_bytes_per_ns(machine)
     first_wave_ns = machine.collective.workgroup_bytes * max(1 / machine.gpu.cu_bytes_per_ns,
-                                                             machine.gpu.compute_units / memory_bytes_per_ns)
+                                                             machine.gpu.compute_units / memory_rate)
     card = machine.network
     return KernelCosts(
         launch_ns=machine.collective.kernel_launch_ns,
         step_ns=2 * machine.collective.workgroup_overhead_ns + machine.llc.fill_latency_ns
         + (load_cycles + store_cycles) / clock + first_wave_ns,
         last_writes_ns=dram.write_wait_limit_cycles / clock, link_ns=machine.link.latency_ns,
-        link_bytes_per_ns=machine.link.bandwidth_gb_per_s, memory_bytes_per_ns=memory_bytes_per_ns,
+        link_bytes_per_ns=machine.link.bandwidth_gb_per_s, memory_bytes_per_ns=memory_rate,
         network_ns=card.latency_ns if card else None, network_bytes_per_ns=card.bandwidth_gb_per_s if card else None)
 
 

@@ -13,8 +13,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from t3sim.machine import Machine
-    from t3sim.study.scenario.ranking import ExpertsToRank, LayerToRank
+    from t3sim.study.scenario.ranking import ExpertsToRank, LayerToRank, Ranking
     from t3sim.study.scenario.scenario import Scenario
+
+
+_NOTHING_LOST_NS = 50.0  #: from here on a loss is shown, in tenths of µs
 
 
 @takes_scenario_by(
@@ -95,11 +98,46 @@ def run_ranking(layer: "LayerToRank", json: str | None) -> None:
     if any(one.collective().ns == node.rings.call_ns for one in result.gemms.values()):
         console.print(f"A collective of in-turn takes as long as its host's call, {node.rings.call_ns / 1e3:.1f} µs "
                       "here ([rings] call_ns of a machine). Hosts in the measured rows take 15 to 45 µs.", markup=False)
+    _print_losses(result, console)
     _print_checked(result.checked, result.ranges, result.machine, console)
     console.print("Track & Trigger is hardware that nobody has built: no row checks its line." if wrong is None else
                   f"All {wrong['rows']} measured rows of {node.name}: {wrong['mean_abs_error']:.1%} on average, "
                   f"{wrong['worst']:.1%} at worst (t3 validate {node.name}). Track & Trigger is hardware that nobody "
                   "has built: no row checks its line.")
+
+
+def _print_losses(result: "Ranking", console: "Console") -> None:
+    """Print where Track & Trigger's time goes in each sub-layer, on which hardware, and the RTL's time."""
+    from t3sim.analytic.libraries.mechanisms import TRIGGERED
+    from t3sim.analytic.libraries.triggered import trigger_limits
+    from t3sim.base.console import NOTHING, print_table, words_of_key
+
+    lines = {(name, run.mechanism): (run.sublayers_ns[name], run.losses_ns[name]) for name in result.gemms
+             for run in result.ranking if run.mechanism in TRIGGERED}
+    causes = [cause for cause in dict.fromkeys(cause for _, losses in lines.values() for cause in losses)
+              if cause == "window_blocked" and result.hardware is not None
+              or any(abs(losses.get(cause, 0.0)) >= _NOTHING_LOST_NS for _, losses in lines.values())]
+    print_table("Track & Trigger by sub-layer (µs): the GEMM alone, and what is not hidden, by cause",
+                ("sub-layer", "GEMM", *(words_of_key(cause).replace(" ", "\n") for cause in causes), "all", "RTL"),
+                [(f"{name}, {mechanism}", f"{result.gemms[name].gemm_ns / 1e3:,.1f}",
+                  *(f"{losses[cause] / 1e3:z,.1f}" if cause in losses else NOTHING for cause in causes),
+                  f"{ns / 1e3:,.1f}", f"{kept / 1e3:,.1f}" if (
+                      kept := result.rtl_ns.get(name, {}).get(mechanism)) else NOTHING)
+                 for (name, mechanism), (ns, losses) in lines.items()], console)
+    if (hardware := result.hardware) is None:
+        console.print(f"No machine of the cycle level has {result.machine.name}'s memory (cycle_machine), so nothing "
+                      "limits Track & Trigger here, and no run of the RTL is kept.")
+        return
+    tracker, dma, gpu = hardware.tracker, hardware.dma, hardware.gpu
+    console.print(f"Its hardware is {hardware.name}'s: a Tracker of {tracker.sets} sets x {tracker.ways} ways and "
+                  f"{dma.ready_commands:,} commands hold {trigger_limits(hardware).window:,.0f} workgroups, of which "
+                  f"{gpu.compute_units * gpu.workgroups_per_cu} run at once; {dma.engines} engines, {dma.egress_lanes} "
+                  "lanes (--set machine.tracker.sets=N).")
+    not_kept = [plan for name, plan in result.gemms.items() if not plan.before and name not in result.rtl_ns]
+    if not_kept:
+        console.print(f"{NOTHING} under RTL: no run is kept for this hardware. t3 run --gemm "
+                      f"{'x'.join(map(str, not_kept[0].shape))} --devices {result.tp} --technique t3,t3-mca+ with the "
+                      "same machine simulates the RTL and keeps it.")
 
 
 def _print_checked(checked: "dict[str, dict[str, Any] | None]", ranges: "dict[str, dict[str, Any] | None]",

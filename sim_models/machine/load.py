@@ -72,6 +72,14 @@ def serves(name_or_path: str, level: Level) -> bool:
         return False
 
 
+def cycle_machine_of(name_or_path: str | Mapping[str, Any]) -> Machine | None:
+    """Return the cycle level's machine of a product's GPUs, with what files change in it; None if it has none.
+
+    Raises `MachineError` for one that cannot be.
+    """
+    return load_machine(name_or_path, CYCLE) if "dram" in _contents(name_or_path, CYCLE)[0] else None
+
+
 def _contents(name_or_path: str | Mapping[str, Any], level: Level) -> list[dict[str, Any]]:
     """Read what a level takes of a machine, then what else of its file is to be checked. Raises `MachineError`.
 
@@ -84,6 +92,9 @@ def _contents(name_or_path: str | Mapping[str, Any], level: Level) -> list[dict[
             key: value for key, value in content.items() if key == "name" or key not in level.reads}
         if _same_gpu(stated(content, LINK_RATE), others, of_cycles):
             return [of_cycles, others]
+    elif "cycle_machine" not in content and (of_cycles := read_cycle_machine(name_or_path, CYCLE.reads)) is not None:
+        # Of a section that only the cycle level has, such a file says what differs from that machine's.
+        content |= {key: of_cycles[key] for key in content if key in CYCLE.reads and key not in level.reads}
     return [content]
 
 

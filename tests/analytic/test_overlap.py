@@ -1,10 +1,11 @@
 """What overlaps on GPUs of today: bounds that every mechanism keeps, and the command's answer."""
 
 import json
+from pathlib import Path
 
 import pytest
 
-from t3sim.analytic.libraries.collectives import copies_ns
+from t3sim.analytic.libraries.collectives import copies_ns, triggered_ns
 from t3sim.analytic.libraries.contention import beside, collective_job, gemm_job
 from t3sim.analytic.libraries.experts import EXPERTS_MECHANISMS
 from t3sim.analytic.libraries.mechanisms import MECHANISMS, OPERATORS, TRIGGERED, OverlapPlan, play, possible
@@ -12,13 +13,14 @@ from t3sim.analytic.libraries.prompts import norm_ns, prompt_ns
 from t3sim.base.errors import BadInput
 from t3sim.cli import main
 from t3sim.machine import load_machine
-from t3sim.machine.levels import COMMERCIAL
-from t3sim.machine.load import machines_of
+from t3sim.machine.levels import COMMERCIAL, CYCLE
+from t3sim.machine.load import cycle_machine_of, machines_of
 from t3sim.workload.transformer import TODAY
 
 H100, MB = load_machine("h100-sxm", COMMERCIAL), 1 << 20
 MACHINES = [load_machine(name, COMMERCIAL) for name in machines_of(COMMERCIAL)]
 LARGE = 8192, 8192, 8192
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda one: one.name)
@@ -50,9 +52,11 @@ def test_without_power_and_with_endless_memory_engines_take_nothing_from_a_gemm(
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda one: one.name)
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_every_mechanism_takes_at_least_the_gemm(machine, operator):
-    plan = OverlapPlan(machine, operator, min(8, machine.gpus), (4096, 4096, 2048))
+    hardware = cycle_machine_of(machine.name)
+    plan = OverlapPlan(machine, operator, min(8, machine.gpus), (4096, 4096, 2048), hardware=hardware)
     names = possible(plan)
-    assert {"in-turn", *TRIGGERED} <= set(names) <= set(MECHANISMS)
+    assert {"in-turn", "t3", "t3-direct"} <= set(names) <= set(MECHANISMS)
+    assert ("t3-mca+" in names) == (hardware is not None)
     for name in names:
         run = play(plan, name)
         assert run.ns >= gemm_job(machine, 4096, 4096, 2048).ns * 0.999 and run.memory_bytes > 0 and run.bound
@@ -138,7 +142,7 @@ def test_the_command_ranks_with_reason_and_expected_error(capsys, json_of):
     assert all(one["bound"] for one in told["ranking"])
     assert 0 < told["expected_error"]["mean_abs_error"] < 0.2 and told["expected_error"]["rows"] > 50
     assert told["checked"]["GEMMs alone"]["mean_abs_error"] < 0.1 and told["checked"]["in-switch-fused"] is None
-    assert not {"t3", "t3-direct"} & set(told["checked"])
+    assert not {"t3", "t3-mca+", "t3-direct"} & set(told["checked"])
     assert set(told["ranges"]) == {name for name, error in told["checked"].items() if error is None}
     assert told["ranges"]["flux"]["factor"] > 1.1 and told["ranges"]["flux"]["rows"] >= 10
     assert main(["overlap", "--model", "llama-3.1-8b", "--sequence-parallel", "--machine", "mi300x"]) == 0
@@ -163,7 +167,8 @@ def test_narrow_operands_make_gemms_faster_and_collectives_no_smaller(capsys):
                     for more in ([], ["--dtype", "fp8"]))
     narrow = {one["mechanism"]: one for one in narrow}
     assert all(narrow[one["mechanism"]]["ns"] < one["ns"] for one in wide)
-    assert all(narrow[one["mechanism"]]["memory_bytes"] == one["memory_bytes"] for one in wide)
+    assert all(narrow[one["mechanism"]]["memory_bytes"] == one["memory_bytes"] for one in wide
+               if one["mechanism"] != "t3-mca+")  # it stages a chunk where the GEMM outlasts the ring
 
 
 def test_a_format_that_is_not_taken_is_said(tmp_path, capsys):
@@ -181,6 +186,81 @@ def test_a_format_that_is_not_taken_is_said(tmp_path, capsys):
                                        ["--dtype", "fp8", "--machine", "a100-sxm"],
                                        ["--tokens", "7", "--sequence-parallel"], ["--tp", "16"],
                                        ["--model", "llama-3.3-70b", "--tokens", "0"],
+                                       ["--machine", "h100-sxm", "--set", "machine.tracker.sets=1", "--set",
+                                        "machine.dma.ready_commands=8"],
+                                       ["--machine", "h100-sxm", "--set", "machine.dma.enginez=8"],
                                        ["--model", "llama-3.3-70b", "--machine", "t3-table1"]])
 def test_bad_arguments_of_overlap_are_one_line(arguments, error_of):
     error_of("overlap", *arguments)
+
+
+FC2 = 2048, 8192, 3584
+
+
+def _tracked(way: str, shape=FC2, operator="gemm+ar", **hardware):
+    changed = load_machine({"extends": "h100-sxm", **hardware}, CYCLE)
+    return play(OverlapPlan(H100, operator, 8, shape, hardware=changed), way)
+
+
+@pytest.mark.parametrize("way", ["t3", "t3-mca+"])
+def test_track_and_trigger_is_slower_with_a_small_tracker_as_the_rtl_is(way):
+    rtl_ns = [json.loads((RESULTS / f"{name}.json").read_text())["techniques"][way]["total_ns"]
+              for name in ("run-h100", "run-h100-256-sets")]
+    ours = [_tracked(way, tracker={"sets": sets}, dma={"ready_commands": 8 * sets}) for sets in (512, 256)]
+    assert [one.ns for one in ours] == pytest.approx(rtl_ns, rel=0.1)
+    assert ours[1].ns / ours[0].ns > 1.03 and rtl_ns[1] / rtl_ns[0] > 1.03
+    assert ours[0].losses_ns["window_blocked"] == 0 and ours[1].losses_ns["window_blocked"] > 20_000
+    few_commands = _tracked(way, dma={"ready_commands": 2048})
+    assert few_commands.ns == ours[1].ns, "the queue of commands limits the window, too"
+
+
+@pytest.mark.parametrize("operator", ["gemm+ar", "gemm+rs", "ag+gemm"])
+@pytest.mark.parametrize("shape", [FC2, (512, 8192, 1024), (8192, 8192, 3584), (1, 1024, 1024)])
+@pytest.mark.parametrize("way", TRIGGERED)
+def test_losses_of_track_and_trigger_add_up(way, shape, operator):
+    run, gemm_ns = _tracked(way, shape, operator), gemm_job(H100, *shape).ns
+    assert gemm_ns + sum(run.losses_ns.values()) == pytest.approx(run.ns)
+    assert all(ns > -1e-6 * gemm_ns for ns in run.losses_ns.values())
+    assert ("all_gather" in run.losses_ns) == (operator == "gemm+ar")
+
+
+def test_one_stage_hides_nothing_and_slow_engines_or_a_small_buffer_cost():
+    one_stage, fast, direct = _tracked("t3-mca+", (2048, 4096, 1792)), _tracked("t3-mca+"), _tracked("t3-direct")
+    ring_ns = triggered_ns(H100, "reduce_scatter", 8, 2.0 * 2048 * 4096)
+    assert one_stage.losses_ns["link_tail"] > 0.7 * ring_ns
+    assert fast.losses_ns["link_tail"] < 0.5 * triggered_ns(H100, "reduce_scatter", 8, 2.0 * 2048 * 8192)
+    assert _tracked("t3-mca+", dma={"engines": 2}).losses_ns["link_tail"] > fast.losses_ns["link_tail"]
+    assert direct.losses_ns["store_to_link"] > 10_000 > _tracked(
+        "t3-direct", link={"egress_buffer_bytes": 1 << 26}).losses_ns["store_to_link"]
+    assert _tracked("t3").losses_ns["store_to_memory"] > fast.losses_ns["store_to_memory"] == 0
+
+
+def test_overlap_prints_losses_and_the_rtl_where_it_is_kept(capsys, json_of):
+    asked = "overlap", "--model", "llama-3.3-70b", "--tokens", "2048"
+    answer, apart = json_of(*asked), json_of(*asked, "--sequence-parallel")
+    assert answer["hardware"] == "h100-t3" and set(answer["rtl_ns"]) == {"op", "fc2"} == set(apart["rtl_ns"])
+    for way, ns in answer["rtl_ns"]["fc2"].items():
+        run = json.loads((RESULTS / "run-h100.json").read_text())["techniques"][way]
+        assert ns == pytest.approx(run["total_ns"], abs=51)
+        assert apart["rtl_ns"]["fc2"][way] == pytest.approx(run["total_ns"] - run["loss_ns"]["all_gather"], abs=101)
+    changed = "--machine", "h100-sxm", "--set", "machine.tracker.sets=256"
+    other = json_of(*asked, *changed)
+    assert other["rtl_ns"] == {}
+    window = {one["mechanism"]: one["losses_ns"]["fc2"]["window_blocked"] for one in other["ranking"]
+              if one["losses_ns"]}
+    assert set(window) == set(TRIGGERED) and min(window.values()) > 0
+    assert main([*asked]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "window" in printed and "hold 512 workgroups, of which 264 run at once" in printed
+    assert "no run is kept" not in printed
+    assert main([*asked, *changed]) == 0
+    assert "– under RTL: no run is kept" in " ".join(capsys.readouterr().out.split())
+
+
+def test_without_hardware_nothing_limits_track_and_trigger_and_this_is_said(capsys, json_of):
+    asked = "overlap", "--machine", "gb200", "--tokens", "2048"
+    answer = json_of(*asked)
+    assert answer["hardware"] is None and not answer["rtl_ns"]
+    assert "t3-mca+" not in {one["mechanism"] for one in answer["ranking"]}
+    assert main([*asked]) == 0
+    assert "gb200's memory (cycle_machine), so nothing limits" in " ".join(capsys.readouterr().out.split())

@@ -207,14 +207,16 @@ def triggered_ns(machine: Machine, kind: str, gpus: int, size: float, way: str =
 
     Around a ring a GPU's sums take a step per other GPU; directly all others send to an owner, which sends to all.
     """
-    passes = PASSES.get(kind, 1)
+    steps = gpus - 1 if way == "ring" else 1
+    return PASSES.get(kind, 1) * (steps * (machine.wires.latency_ns + trigger_ns)
+                                  + (gpus - 1) / gpus * size / triggered_rate(machine, gpus, way))
+
+
+def triggered_rate(machine: Machine, gpus: int, way: str) -> float:
+    """Return a GPU's rate to all others together, bytes per ns."""
     if way == "ring":
-        steps, rate = gpus - 1, ring_gb_per_s(machine, gpus) * machine.rings.simple.efficiency
-        sent_bytes = (gpus - 1) / gpus * size
-    else:
-        steps, rate = 1, pair_gb_per_s(machine, gpus) * machine.wires.all_efficiency
-        sent_bytes = size / gpus
-    return passes * (steps * (machine.wires.latency_ns + trigger_ns) + sent_bytes / rate)
+        return ring_gb_per_s(machine, gpus) * machine.rings.simple.efficiency
+    return (gpus - 1) * pair_gb_per_s(machine, gpus) * machine.wires.all_efficiency
 
 
 def exchange_ns(machine: Machine, gpus: int, nodes: int, token_bytes: float, wire_tokens: float,

@@ -16,18 +16,20 @@ from t3sim.analytic.libraries.collectives import (
     symmetric_ns,
     transfer_ns,
     triggered_ns,
+    triggered_rate,
     ways,
 )
 from t3sim.analytic.libraries.contention import TimedJob, beside, collective_job, gemm_job
 from t3sim.analytic.libraries.prompts import norm_ns
+from t3sim.analytic.libraries.triggered import TileExchange, Tiles, TriggerLimits, trigger_limits, triggered_gemm
 from t3sim.analytic.rings import pair_gb_per_s
 from t3sim.base.errors import BadInput
 from t3sim.machine import Machine
 
 OPERATORS = {"gemm+ar": "all_reduce", "gemm+rs": "reduce_scatter", "ag+gemm": "all_gather", "a2a+gemm": "all_to_all"}
 
-#: Track & Trigger, by either way.
-TRIGGERED = ("t3", "t3-direct")
+#: Track & Trigger, by each way and arbiter.
+TRIGGERED = ("t3", "t3-mca+", "t3-direct")
 #: Track & Trigger of one GPU in gate equivalents, without memories (`t3 area`, docs/results/area.md).
 GATES = 455_000
 
@@ -48,6 +50,8 @@ class OverlapPlan:
     shape: tuple[int, int, int]
     width: str = "bf16"
     rows: int | None = None  #: of the collective, if not the GEMM's: tokens that several experts take are sent once
+    #: Track & Trigger's, a machine of the cycle level; None: no limits of it are known.
+    hardware: Machine | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.operator not in OPERATORS:
@@ -88,12 +92,14 @@ class OverlapTime:
     bound: str  #: GEMM, collective, or both where one follows the other
     units: int  #: compute units that the collective holds
     memory_bytes: float  #: that the collective moves in a GPU's memory
+    losses_ns: dict[str, float] = field(default_factory=dict)  #: of Track & Trigger: what it takes beyond the GEMM
 
 
 def possible(plan: OverlapPlan) -> tuple[str, ...]:
     """Return the mechanisms that the machine has for an operator."""
     return tuple(name for name, one in MECHANISMS.items() if plan.operator in one.operators
-                 and (plan.machine.in_switch is not None or not one.in_switch))
+                 and (plan.machine.in_switch is not None or not one.in_switch)
+                 and (plan.hardware is not None or not one.arbitrated))
 
 
 def play(plan: OverlapPlan, mechanism: str) -> OverlapTime:
@@ -246,22 +252,55 @@ def _sdma_chain(plan: OverlapPlan) -> OverlapTime:
     return OverlapTime("sdma-chain", ns, _bound(gemm_ns, transfer_ns), 0, 2 * size)
 
 
-def _t3(plan: OverlapPlan, way: str = "ring") -> OverlapTime:
+def _t3(plan: OverlapPlan, way: str = "ring", ring_aware: bool = False) -> OverlapTime:
     """Play Track & Trigger: stores trigger the collective, and memory adds arriving data.
 
-    An all-reduce's all-gather follows, as in the paper. `way`: of `collectives.WAYS`.
+    An all-reduce's all-gather follows, as in the paper. `way`: of `collectives.WAYS`; `ring_aware`: the arbiters, which
+    else alternate.
     """
+    machine, name = plan.machine, f"t3{'-mca+' if ring_aware else '' if way == 'ring' else f'-{way}'}"
+
     def exchange(kind: str) -> TimedJob:
-        ring = collective_job(plan.machine, kind, plan.gpus, plan.size, "near-memory")
-        return replace(ring, ns=triggered_ns(plan.machine, kind, plan.gpus, plan.size, way))
+        ring = collective_job(machine, kind, plan.gpus, plan.size, "near-memory")
+        return replace(ring, ns=triggered_ns(machine, kind, plan.gpus, plan.size, way))
 
     job = exchange({"all_reduce": "reduce_scatter", "all_to_all": "all_gather"}.get(plan.kind, plan.kind))
-    overlap = beside(plan.machine, plan.shape, plan.width, job)
-    rounds = max(1, ceil(plan.kernel().tiles / plan.machine.gpu.compute_units))
-    ns = max(overlap.ns, job.ns + plan.gemm_ns / (plan.gpus if plan.before else rounds))
-    if plan.kind == "all_reduce":
-        ns += exchange("all_gather").ns
-    return OverlapTime("t3" if way == "ring" else f"t3-{way}", ns, _bound(plan.gemm_ns, job.ns), 0, job.memory_bytes)
+    bound, gemm_ns = _bound(plan.gemm_ns, job.ns), plan.gemm_ns
+    if plan.before:
+        ns = max(beside(machine, plan.shape, plan.width, job).ns, job.ns + gemm_ns / plan.gpus)
+        return OverlapTime(name, ns, bound, 0, job.memory_bytes, {"inputs_not_there": ns - gemm_ns})
+    tiles, limits = _tiles(plan), TriggerLimits() if plan.hardware is None else trigger_limits(plan.hardware)
+    ring = TileExchange(plan.gpus, triggered_rate(machine, plan.gpus, way), machine.wires.latency_ns,
+                        direct=way == "direct", turns=way == "ring" and not ring_aware,
+                        staged=ring_aware and _staging_pays(plan, job, limits),
+                        power_share=machine.sharing.power_share)
+    run = triggered_gemm(gemm_ns, tiles, ring, limits)
+    gather_ns = {"all_gather": exchange("all_gather").ns} if plan.kind == "all_reduce" else {}
+    staged_bytes = 2 * plan.size / plan.gpus if ring.staged else 0.0
+    return OverlapTime(name, run.ns + sum(gather_ns.values()), bound, 0, job.memory_bytes + staged_bytes,
+                       run.losses_ns | gather_ns)
+
+
+def _tiles(plan: OverlapPlan) -> Tiles:
+    """Return the tiles that are tracked: the hardware's kernel's, or the library's if no hardware is known.
+
+    To the BLAS library a tile's rows are the output's columns. A chunk has a tile at least.
+    """
+    (m, n, _), kernel = plan.shape, plan.kernel()
+    count, units, at_once = kernel.tiles // kernel.split, kernel.units, kernel.units
+    if plan.hardware is not None:
+        gpu = plan.hardware.gpu
+        count, units = ceil(n / gpu.tile_m) * ceil(m / gpu.tile_n), gpu.compute_units
+        at_once = units * gpu.workgroups_per_cu
+    count = max(count, plan.gpus)
+    return Tiles(count, units, at_once, plan.size / count)
+
+
+def _staging_pays(plan: OverlapPlan, ring: TimedJob, limits: TriggerLimits) -> bool:
+    """Say whether T3-MCA+ stages the first chunk: the rule of `t3sim.mechanisms.staging` on this level."""
+    gemm = gemm_job(plan.machine, *plan.shape, plan.width)
+    dram_ns = (gemm.memory_bytes + ring.memory_bytes) / plan.machine.memory_bytes_per_ns
+    return gemm.ns > ring.ns and plan.size / plan.gpus > limits.buffer_bytes and dram_ns < gemm.ns / 2
 
 
 class Mechanism(NamedTuple):
@@ -272,6 +311,7 @@ class Mechanism(NamedTuple):
     play: Callable[[OverlapPlan], OverlapTime]
     operators: tuple[str, ...] = tuple(OPERATORS)
     in_switch: bool = False  #: only with a switch that adds
+    arbitrated: bool = False  #: only with hardware whose arbiters are known
 
 
 _REDUCED = ("gemm+ar", "gemm+rs")
@@ -301,6 +341,8 @@ MECHANISMS = {
                             "gcnasm opus_gemm_dist; ROCm/mori", _sdma_chain),
     "t3": Mechanism("Track & Trigger with near-memory addition around a ring: no units, no launch", "T3, ASPLOS 2024",
                     _t3),
-    "t3-direct": Mechanism("the same, each tile straight to its owner", "T3, ASPLOS 2024, section 7.1",
+    "t3-mca+": Mechanism("the same, whose arbiters let the GEMM go first while the ring is in time", "here",
+                         partial(_t3, ring_aware=True), arbitrated=True),
+    "t3-direct": Mechanism("the same as t3, each tile straight to its owner", "T3, ASPLOS 2024, section 7.1",
                            partial(_t3, way="direct")),
 }

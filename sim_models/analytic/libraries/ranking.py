@@ -20,17 +20,20 @@ class Ranked:
     units: int
     memory_bytes: float
     sublayers_ns: dict[str, float]
+    #: Of Track & Trigger, for each sub-layer: what it takes beyond the GEMM, by cause.
+    losses_ns: dict[str, dict[str, float]]
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def layer_plans(machine: Machine, model: Transformer, tokens: int, gpus: int, sequence_parallel: bool,
-                width: str = "bf16") -> dict[str, OverlapPlan]:
+                width: str = "bf16", hardware: Machine | None = None) -> dict[str, OverlapPlan]:
     """Return the GEMMs of a layer that have a collective, which takes each token once; qkv, for one, has none.
 
     Of a model whose first layers have no experts, a later layer. Experts' GEMMs count as one of all their tokens. What
-    makes latents is not split: each GPU makes those of its own tokens, and they are gathered.
+    makes latents is not split: each GPU makes those of its own tokens, and they are gathered. `hardware`: Track &
+    Trigger's, a machine of the cycle level.
     """
     model = model.kinds[-1][0]
     gemms = gemm_shapes(model, tokens, gpus)
@@ -40,18 +43,18 @@ def layer_plans(machine: Machine, model: Transformer, tokens: int, gpus: int, se
     reduced_operator = "gemm+rs" if sequence_parallel else "gemm+ar"
     gathered_gemms = [name for name in (*INPUTS, "fc1") if name in gemms] if sequence_parallel else []
     return {name: OverlapPlan(machine, reduced_operator if name in ("op", "fc2") else "ag+gemm", gpus, shapes[name],
-                              width, tokens)
+                              width, tokens, hardware)
             for name in ("op", "fc2", *gathered_gemms)}
 
 
 def rank(machine: Machine, model: Transformer, tokens: int, gpus: int,
-         sequence_parallel: bool = False, width: str = "bf16") -> list[Ranked]:
+         sequence_parallel: bool = False, width: str = "bf16", hardware: Machine | None = None) -> list[Ranked]:
     """Return the mechanisms, the fastest first; a sub-layer that one does not have runs in turn.
 
-    `width`: of the GEMMs' operands. Raises BadInput.
+    `width`: of the GEMMs' operands; `hardware`: as of `layer_plans`. Raises BadInput.
     """
     results = []
-    plans = layer_plans(machine, model, tokens, gpus, sequence_parallel, width)
+    plans = layer_plans(machine, model, tokens, gpus, sequence_parallel, width, hardware)
     for mechanism in MECHANISMS:
         covered = [name for name, plan in plans.items() if mechanism in possible(plan)]
         if not covered:
@@ -60,5 +63,6 @@ def rank(machine: Machine, model: Transformer, tokens: int, gpus: int,
         longest = max(covered, key=lambda name: runs[name].ns)
         results.append(Ranked(mechanism, sum(run.ns for run in runs.values()), runs[longest].bound,
                               max(runs[name].units for name in covered), sum(run.memory_bytes for run in runs.values()),
-                              {name: run.ns for name, run in runs.items()}))
+                              {name: run.ns for name, run in runs.items()},
+                              {name: run.losses_ns for name, run in runs.items() if run.losses_ns}))
     return sorted(results, key=lambda one: one.ns)

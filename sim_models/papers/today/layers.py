@@ -43,7 +43,8 @@ class _LayersCase:
     def mechanisms(self) -> dict[str, Ranked]:
         """The mechanisms, the fastest first."""
         return {mechanism.mechanism: mechanism for mechanism in rank(
-            load_machine(self.machine, COMMERCIAL), self.model, self.phase.tokens, _TP, self.phase.sequence_parallel)}
+            load_machine(self.machine, COMMERCIAL), self.model, self.phase.tokens, _TP, self.phase.sequence_parallel,
+            hardware=load_machine(self.machine))}
 
     @property
     def best_today(self) -> str:

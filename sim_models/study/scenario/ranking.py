@@ -1,7 +1,9 @@
 """A scenario whose layer's collectives are hidden on GPUs that are sold: mechanisms ranked by models of libraries."""
 
+import csv
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +26,18 @@ from t3sim.base.bounded import read_json, reading
 from t3sim.base.errors import BadInput
 from t3sim.machine import Machine, load_machine
 from t3sim.machine.levels import COMMERCIAL
+from t3sim.machine.load import cycle_machine_of
+from t3sim.runs.operators import with_its_kernel
+from t3sim.runs.plan import Plan
 from t3sim.study.scenario.kinds import check_keys
 from t3sim.study.scenario.scenario import Scenario, setting
+from t3sim.study.tasks.kept import KeptResults
+from t3sim.study.tasks.task import kernel_task
+from t3sim.study.techniques import kernels_of, run_result
 from t3sim.workload.model_file import load_transformer
 from t3sim.workload.routing import Routing, drawn, given
 from t3sim.workload.transformer import Transformer
+from t3sim.workload.workloads import gemm_workload
 
 MODEL, MACHINE, TP, TOKENS = "llama-3.3-70b", "h100-sxm", 8, 8192  #: of a scenario that does not say
 _MOST_TOKENS = 1 << 20
@@ -39,6 +48,7 @@ _LIBRARIES = {"in-turn": "NCCL", "symmetric": "symmetric", "one-shot": "custom, 
               "two-shot": "custom, two-shot", "copy-engines": "copy engines"}
 _GEMMS = "GEMMs alone"
 _SPLIT = {"gemm-ar": False, "gemm-rs": True}  #: operator: is the sequence parallel?
+_ON_RTL = ("t3", "t3-mca+")  #: techniques of the cycle level that are ranked here, too
 
 
 @dataclass(frozen=True)
@@ -58,6 +68,8 @@ class Ranking:
     #: Of what was not checked, the factor within which nine of ten rows of its kind are, on this machine or the nearest
     #: ones that have some; None: there are too few.
     ranges: dict[str, dict[str, Any] | None]
+    hardware: Machine | None  #: Track & Trigger's, of the cycle level
+    rtl_ns: dict[str, dict[str, float]]  #: of sub-layers and ways of Track & Trigger that are kept: time on the RTL
 
     def range_ns(self, run: Ranked) -> tuple[float, float] | None:
         """Return the time of a mechanism over the ranges of its parts that were not checked; None if all were.
@@ -83,7 +95,46 @@ class Ranking:
                 "gemms": {name: {"operator": plan.operator, "shape": list(plan.shape)}
                           for name, plan in self.gemms.items()},
                 "ranking": [{**run.to_json(), "range_ns": self.range_ns(run)} for run in self.ranking],
-                "expected_error": self.expected_error, "checked": self.checked, "ranges": self.ranges}
+                "expected_error": self.expected_error, "checked": self.checked, "ranges": self.ranges,
+                "hardware": self.hardware and self.hardware.name, "rtl_ns": self.rtl_ns}
+
+
+@cache
+def _published_ns() -> dict[tuple[str, ...], tuple[float, float]]:
+    """Return times and all-gathers of `t3 reproduce --only levels` by machine, GPUs, shape and technique."""
+    with (Path(__file__).parent / "track_trigger_rtl.csv").open(encoding="utf-8") as file:
+        _, *rows = csv.reader(file)
+    return {tuple(key): (1e3 * float(total), 1e3 * float(gather)) for *key, total, gather in rows}
+
+
+def rtl_ns(plan: OverlapPlan) -> dict[str, float]:
+    """Return a GEMM's kept times on the RTL by technique: of the user's own runs, else of the levels' report."""
+    if plan.before or plan.hardware is None or plan.width != "bf16" or plan.rows not in (None, plan.shape[0]):
+        return {}
+    times_ns, shape = {}, "x".join(map(str, plan.shape))
+    for technique in _ON_RTL:
+        times = _kept_ns(plan.hardware, shape, plan.gpus, technique)
+        if times is None:
+            times = next((some for (machine, *key), some in _published_ns().items()
+                          if key == [f"{plan.gpus}", *map(str, plan.shape), technique]
+                          and plan.hardware.model_copy(update={"name": machine}) == load_machine(machine)), None)
+        if times is not None:
+            total_ns, gather_ns = times
+            times_ns[technique] = total_ns - (0.0 if plan.kind == "all_reduce" else gather_ns)
+    return times_ns
+
+
+def _kept_ns(hardware: Machine, shape: str, gpus: int, technique: str) -> tuple[float, float] | None:
+    """Return time and all-gather of a run in the user's cache. The cycle level has one time for both 16-bit formats."""
+    kept = KeptResults()
+    for dtype in ("bf16", "fp16"):
+        plan = Plan(hardware, with_its_kernel(hardware, replace(gemm_workload(shape, gpus), dtype=dtype)))
+        results = {kernel: kept.load(kernel_task(kernel, hardware, plan.workload))
+                   for kernel in kernels_of(technique, plan)}
+        if None not in results.values():
+            run = run_result(plan, [technique], results).techniques[technique]
+            return run.total_ns, run.loss_ns["all_gather"]
+    return None
 
 
 def _requests(machine: Machine, plans: dict[str, OverlapPlan], mechanisms: Iterable[str]) -> dict[str, list[Request]]:
@@ -128,10 +179,11 @@ class LayerToRank:
             "operator" in layer.model_fields_set and _SPLIT[layer.operator])
         name = MODEL if layer.model is None else layer.model
         self.model = model_of(name) or load_transformer(name)
-        if "machine" in scenario.model_fields_set and not isinstance(scenario.machine, str):
-            raise BadInput("machine = ...: a ranking takes a name or a file")
-        self.machine = load_machine(str(scenario.machine) if "machine" in scenario.model_fields_set else MACHINE,
-                                    COMMERCIAL)
+        machine = scenario.machine if "machine" in scenario.model_fields_set else MACHINE
+        if isinstance(machine, Machine):
+            raise BadInput("machine = ...: a ranking takes a name, a file, or what differs from one")
+        self.machine = load_machine(machine, COMMERCIAL)
+        self.hardware = cycle_machine_of(machine)
         self.tp = TP if layer.tp is None else layer.tp
         self.tokens = TOKENS if layer.tokens is None else layer.tokens
         reason = "" if self.tp < 1 else self.model.not_shared_by(self.tp)
@@ -146,11 +198,12 @@ class LayerToRank:
         self.width, self.is_default_width = width_of(layer.dtype or "bf16"), layer.dtype is None
 
     def run(self) -> Ranking:
-        layer = self.machine, self.model, self.tokens, self.tp, self.sequence_parallel, self.width
+        layer = self.machine, self.model, self.tokens, self.tp, self.sequence_parallel, self.width, self.hardware
         plans, ranking = layer_plans(*layer), rank(*layer)
         requests = _requests(self.machine, plans, [run.mechanism for run in ranking])
         return Ranking(self.model, self.machine, self.tp, self.tokens, self.width, plans, ranking,
-                       expected_error(measured_name(self.machine)), *_certainty(self.machine, requests))
+                       expected_error(measured_name(self.machine)), *_certainty(self.machine, requests), self.hardware,
+                       {name: times for name, plan in plans.items() if (times := rtl_ns(plan))})
 
 
 @dataclass(frozen=True)
