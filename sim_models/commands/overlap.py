@@ -126,18 +126,19 @@ def _print_losses(result: "Ranking", console: "Console") -> None:
                  for (name, mechanism), (ns, losses) in lines.items()], console)
     if (hardware := result.hardware) is None:
         console.print(f"No machine of the cycle level has {result.machine.name}'s memory (cycle_machine), so nothing "
-                      "limits Track & Trigger here, and no run of the RTL is kept.")
+                      "limits Track & Trigger here, and no run of the RTL is kept.\n")
         return
     tracker, dma, gpu = hardware.tracker, hardware.dma, hardware.gpu
     console.print(f"Its hardware is {hardware.name}'s: a Tracker of {tracker.sets} sets x {tracker.ways} ways and "
-                  f"{dma.ready_commands:,} commands hold {trigger_limits(hardware).window:,.0f} workgroups, of which "
-                  f"{gpu.compute_units * gpu.workgroups_per_cu} run at once; {dma.engines} engines, {dma.egress_lanes} "
-                  "lanes (--set machine.tracker.sets=N).")
+                  f"{dma.ready_commands:,} commands hold {trigger_limits(hardware).window:,.0f} workgroups; the units "
+                  f"have places for {gpu.compute_units * gpu.workgroups_per_cu}. {dma.engines} engines, "
+                  f"{dma.egress_lanes} lanes (--set machine.tracker.sets=N).")
     not_kept = [plan for name, plan in result.gemms.items() if not plan.before and name not in result.rtl_ns]
     if not_kept:
         console.print(f"{NOTHING} under RTL: no run is kept for this hardware. t3 run --gemm "
                       f"{'x'.join(map(str, not_kept[0].shape))} --devices {result.tp} --technique t3,t3-mca+ with the "
                       "same machine simulates the RTL and keeps it.")
+    console.print()
 
 
 def _print_checked(checked: "dict[str, dict[str, Any] | None]", ranges: "dict[str, dict[str, Any] | None]",

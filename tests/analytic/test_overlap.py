@@ -251,7 +251,7 @@ def test_overlap_prints_losses_and_the_rtl_where_it_is_kept(capsys, json_of):
     assert set(window) == set(TRIGGERED) and min(window.values()) > 0
     assert main([*asked]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "window" in printed and "hold 512 workgroups, of which 264 run at once" in printed
+    assert "window" in printed and "hold 512 workgroups; the units have places for 264" in printed
     assert "no run is kept" not in printed
     assert main([*asked, *changed]) == 0
     assert "– under RTL: no run is kept" in " ".join(capsys.readouterr().out.split())

@@ -27,8 +27,8 @@ _NEAR = 0.10  #: levels agree within this
 #: Why a level differs from others, by quantity. Of a pair, the first level here that has a reason has it.
 _REASONS = {
     ("GEMM", "end to end"): "between other kernels, on a hot GPU, a GEMM runs at [sharing] steady_share of its rate",
-    ("GEMM", "cycle"): "the cycle level has one kernel, 128 x 256 x 64; a library takes smaller tiles, or parts of K, "
-                       "where few tiles would leave units idle",
+    ("GEMM", "cycle"): "the cycle level has two kernels, 128 x 256 x 64 and one for few tokens; a library takes "
+                       "smaller tiles, or parts of K, where few tiles would leave units idle",
     ("GEMM", "event"): "the event level's and the library's kernels have other costs beside their main loop",
     ("all-reduce", "cycle"): "the cycle level's links carry payload alone at 450 GB/s, and a step takes the link's "
                              "latency; NCCL's protocols reach 0.87 of that, and a step of theirs takes 3.4 µs",
