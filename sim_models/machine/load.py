@@ -80,6 +80,10 @@ def cycle_machine_of(name_or_path: str | Mapping[str, Any]) -> Machine | None:
     return load_machine(name_or_path, CYCLE) if "dram" in _contents(name_or_path, CYCLE)[0] else None
 
 
+#: Sections of Track & Trigger's hardware.
+_HARDWARE = ("tracker", "channels", "dma", "arbiter")
+
+
 def _contents(name_or_path: str | Mapping[str, Any], level: Level) -> list[dict[str, Any]]:
     """Read what a level takes of a machine, then what else of its file is to be checked. Raises `MachineError`.
 
@@ -93,8 +97,8 @@ def _contents(name_or_path: str | Mapping[str, Any], level: Level) -> list[dict[
         if _same_gpu(stated(content, LINK_RATE), others, of_cycles):
             return [of_cycles, others]
     elif "cycle_machine" not in content and (of_cycles := read_cycle_machine(name_or_path, CYCLE.reads)) is not None:
-        # Of a section that only the cycle level has, such a file says what differs from that machine's.
-        content |= {key: of_cycles[key] for key in content if key in CYCLE.reads and key not in level.reads}
+        # Of Track & Trigger's sections such a file says what differs from that machine's.
+        content |= {key: of_cycles[key] for key in _HARDWARE if key in content and key not in level.reads}
     return [content]
 
 

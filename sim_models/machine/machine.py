@@ -91,7 +91,7 @@ class Machine(Section):
     def with_lineage(self, files: Iterable[str]) -> Self:
         """Return the machine with its files, which are no part of what it is: equal machines may have others."""
         machine = self.model_copy()
-        machine.__dict__["lineage"] = tuple(files)
+        vars(machine)["lineage"] = tuple(files)
         return machine
 
     def __repr__(self) -> str:
