@@ -1,59 +1,75 @@
-"""Measure GEMMs of cuBLAS, and what kernels lose beside units that are held or copy, on one GPU of NVIDIA.
+"""Measure GEMMs, and what kernels lose beside units that are held or copy, on GPUs of NVIDIA or AMD.
 
     python scripts/measure_kernels.py --out FOLDER
 
-writes `gemms.csv`, `beside.csv` and `steady.csv` there, with the columns that `t3 validate --rows` reads. Needs PyTorch
-and CuPy.
+writes `gemms.csv`, `beside.csv` and `steady.csv` there, and with several GPUs `contention.csv`: GEMMs beside
+all-gathers of NCCL or RCCL. `t3 calibrate --rows` and `t3 validate --rows` read them. It takes five minutes: when a
+table's time is over, what is left of it is left out. Needs PyTorch alone.
 
 A GEMM is timed with operands in memory (the cache is read full of other data before), as replays of a graph, so that
 the host's launch is not in it. A kernel beside others is timed in turns with the same kernel alone, for power moves the
-clock. Who waits on the GPU sleeps between looks at the GPU's own memory: polls of the host's memory alone, by 32 units,
-made a GEMM take eight times as long.
+clock.
+
+A kernel of Triton holds units, because no operator of PyTorch keeps a known number of them for a known time. Triton
+comes with PyTorch and compiles one source for both vendors. The kernel ends by itself after some rounds: a flag of the
+host would have to get past a GPU's caches, and polls of it slow other kernels.
 """
 
 import argparse
 import csv
+import random
 import statistics
+import sys
 import time
+from functools import cache
 from pathlib import Path
 
-import cupy
-import numpy
 import torch
+import triton
+import triton.language as tl
 from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 
 GPU = torch.device("cuda:0")
-COPIED_BYTES, CHUNK_BYTES = 1 << 29, 1 << 18
+IS_AMD = torch.version.hip is not None
+WORDS, CHUNKS = 1 << 14, 1 << 13  #: of 4 bytes in a chunk that a unit copies at once; chunks
 LAYERS = ((8192, 3584), (7168, 8192), (1280, 8192), (8192, 1024))  # N x K: Llama-70B on 8 GPUs
 LARGER = ((4096, 14336), (28672, 4096), (6144, 4096), (7168, 2048), (4096, 7168), (53248, 16384))  # other models
 PAPER = ((8192, 4256, 2128), (8192, 4256, 1064), (8192, 4096, 512), (16384, 3072, 1536), (16384, 3072, 768))  # T3
 BESIDE = ((8192, 8192, 8192), (8192, 8192, 3584), (1024, 8192, 8192), (1024, 8192, 3584), (2048, 8192, 3584),
           (8192, 1280, 8192), (3072, 3072, 3072), (512, 8192, 3584), (2048, 2048, 2048), (8192, 4256, 2128),
           (16384, 3072, 1536), (16, 8192, 8192), (128, 8192, 8192))
+#: Units that are held, then units that copy with so many waits after each chunk.
+HELD = [(units, None) for units in (1, 2, 4, 8, 16, 24, 32, 48, 64)]
+HELD += [(units, waits) for units, waits in ((8, 0), (16, 0), (24, 0), (32, 0), (32, 12), (64, 0))]
+#: Seconds from the start after which a table gets no more points.
+UNTIL_S = {"gemms": 130.0, "beside": 260.0, "contention": 275.0, "steady": 300.0}
 
-HOLD = cupy.RawKernel(r"""
-__device__ unsigned long long now() {
-    unsigned long long time;
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(time));
-    return time;
-}
-// Hold a compute unit per block until the host says stop; copy chunks meanwhile, unless chunk_ns is negative.
-extern "C" __global__ void hold(const uint4 *from, uint4 *to, unsigned long long words, unsigned long long chunks,
-                                double chunk_ns, const volatile int *stop, unsigned long long *copied) {
-    __shared__ bool over;
-    const unsigned long long start = now();
-    for (unsigned long long chunk = blockIdx.x;; chunk += gridDim.x) {
-        if (threadIdx.x == 0)
-            while (!(over = *stop) && (chunk_ns < 0 || now() - start < chunk * chunk_ns)) __nanosleep(500);
-        __syncthreads();
-        if (over) return;
-        const unsigned long long first = chunk % chunks * words;
-        for (unsigned long long at = threadIdx.x; at < words; at += blockDim.x) to[first + at] = from[first + at];
-        __syncthreads();
-        if (threadIdx.x == 0) atomicAdd(copied, words * 16);
-    }
-}""", "hold", options=("--std=c++17",))
+
+@triton.jit(do_not_specialize=["rounds", "chunks", "waits"])
+def hold(source, target, cells, rounds, chunks, waits, WORDS: tl.constexpr):
+    """Hold a unit per program for some rounds: of a chunk that it copies, if there are any, and of waits after it."""
+    unit, words = tl.program_id(0), tl.arange(0, WORDS)
+    came = unit * 0
+    for turn in range(rounds):
+        if chunks > 0:
+            place = ((turn * tl.num_programs(0) + unit) % chunks).to(tl.int64) * WORDS + words
+            tl.store(target + place, tl.load(source + place))
+        for _ in range(waits):  # each for the one before it, through the cache of the GPU
+            came = tl.atomic_add(cells + 32 * unit, came & 1)
+
+
+def has_fp8():
+    """Say whether the GPU multiplies 8 bits."""
+    if IS_AMD:
+        return torch.cuda.get_device_properties(0).gcnArchName.startswith(("gfx94", "gfx95", "gfx12"))
+    return torch.cuda.get_device_capability(0) >= (8, 9)
+
+
+def fp8():
+    """Return the GPU's format of 8 bits: MI300's has other exponents."""
+    is_mi300 = IS_AMD and torch.cuda.get_device_properties(0).gcnArchName.startswith("gfx94")
+    return torch.float8_e4m3fnuz if is_mi300 else torch.float8_e4m3fn
 
 
 def graph_of(work):
@@ -69,7 +85,7 @@ def graph_of(work):
 
 def times_us(graph, count, before=None):
     """Return the times of replays, each after `before`."""
-    found = []
+    times = []
     for _ in range(count):
         if before is not None:
             before()
@@ -78,17 +94,17 @@ def times_us(graph, count, before=None):
         graph.replay()
         end.record()
         end.synchronize()
-        found.append(1e3 * start.elapsed_time(end))
-    return found
+        times.append(1e3 * start.elapsed_time(end))
+    return times
 
 
-def gemm(dtype, m, n, k):
-    """Return a GEMM of random operands as PyTorch calls cuBLAS."""
-    left, right = (torch.randn(rows, k, device=GPU).bfloat16() for rows in (m, n))
+def gemm(dtype, m, n, k, gpu=GPU):
+    """Return a GEMM of random operands as PyTorch calls the vendor's library."""
+    left, right = (torch.randn(rows, k, device=gpu, dtype=torch.bfloat16) for rows in (m, n))
     if dtype == "bf16":
         return lambda: torch.mm(left, right.t())
-    left, right = left.to(torch.float8_e4m3fn), right.to(torch.float8_e4m3fn)
-    one = torch.ones((), device=GPU)
+    left, right = left.to(fp8()), right.to(fp8())
+    one = torch.ones((), device=gpu)
     return lambda: torch._scaled_mm(left, right.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
 
 
@@ -101,150 +117,254 @@ def kernels(work):
                       if one.device_type == torch.autograd.DeviceType.CUDA)
 
 
-def gemms():
-    """Yield a row per GEMM and format."""
-    other = torch.ones(1 << 28, device=GPU)  # a GiB of floats
-    shapes = [(size, size, size) for size in (512, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384)] + [*PAPER]
-    shapes += [(rows, *layer) for layer in LAYERS for rows in (1, 4, *(1 << power for power in range(4, 15)))]
-    shapes += [(rows, *layer) for layer in LARGER for rows in (128, 1024, 4096)]
-    for dtype in ("bf16", "fp8"):
-        for shape in shapes:
-            if dtype == "fp8" and any(extent % 16 for extent in shape):
-                continue
-            work = gemm(dtype, *shape)
-            us = statistics.median(times_us(graph_of(work), 9, other.sum))
-            m, n, k = shape
-            yield {"dtype": dtype, "m": m, "n": n, "k": k, "tflops": f"{2e-6 * m * n * k / us:.1f}",
-                   "time_us_derived": f"{us:.2f}", "kernel": kernels(work)}
-            time.sleep(0.01)
-
-
 class Held:
-    """Blocks that hold a compute unit each and copy within the GPU at a rate: 0 not at all, None as fast as they go."""
+    """Units that a kernel holds, and that copy within the GPU unless `waits` is None; 0: as fast as they can."""
 
-    stop = torch.zeros(1, dtype=torch.int32, device=GPU)
-    copied = torch.zeros(1, dtype=torch.int64, device=GPU)
-    one = torch.ones(1, dtype=torch.int32).pin_memory()
-    source = torch.zeros(COPIED_BYTES, dtype=torch.uint8, device=GPU)
-    target = torch.zeros(COPIED_BYTES, dtype=torch.uint8, device=GPU)
-    holding, telling = torch.cuda.Stream(), torch.cuda.Stream()
+    def __init__(self, units, waits):
+        self.units, self.waits, self.rate = units, waits, 0.0
+        self.by = "held units" if waits is None else "copying units"
 
-    def __init__(self, units, gb_per_s):
-        self.units, self.gb_per_s, self.rate = units, gb_per_s, 0.0
-        self.by = "held units" if gb_per_s == 0 else "copying units"
+    @classmethod
+    def prepare(cls):
+        """Allocate what all of them share."""
+        cls.source, cls.target = (torch.zeros(WORDS * CHUNKS, dtype=torch.int32, device=GPU) for _ in range(2))
+        cls.cells = torch.zeros(32 * 1024, dtype=torch.int32, device=GPU)
+        cls.stream = torch.cuda.Stream()
 
-    def __enter__(self):
-        self.stop.zero_()
-        self.copied.zero_()
-        torch.cuda.synchronize()
-        pace = {0: -1.0, None: 0.0}.get(self.gb_per_s, CHUNK_BYTES / self.gb_per_s if self.gb_per_s else 0.0)
-        self.start = time.perf_counter()
-        HOLD((self.units,), (1024,), (self.source.data_ptr(), self.target.data_ptr(), numpy.uint64(CHUNK_BYTES // 16),
-                                      numpy.uint64(COPIED_BYTES // CHUNK_BYTES), numpy.float64(pace),
-                                      self.stop.data_ptr(), self.copied.data_ptr()),
-             stream=cupy.cuda.ExternalStream(self.holding.cuda_stream))
-        time.sleep(0.002)
-        return self
+    def launch(self, rounds):
+        """Start the kernel, and return events around it."""
+        start, end = torch.cuda.Event(True), torch.cuda.Event(True)
+        with torch.cuda.stream(self.stream):
+            start.record()
+            hold[(self.units,)](self.source, self.target, self.cells, rounds, 0 if self.waits is None else CHUNKS,
+                                1 if self.waits is None else self.waits, WORDS=WORDS,
+                                num_warps=16 if IS_AMD else 32)  # 1,024 threads, beside which few kernels fit on a unit
+            end.record()
+        return start, end
 
-    def __exit__(self, *_):
-        with torch.cuda.stream(self.telling):
-            self.stop.copy_(self.one, non_blocking=True)
-        self.holding.synchronize()
-        self.rate = self.copied.item() / (time.perf_counter() - self.start) / 1e9
+    def during(self, measure, needed_s):
+        """Return what `measure` returns while the units are held, which takes about `needed_s`."""
+        rounds = 64
+        while True:
+            start, end = self.launch(rounds)
+            end.synchronize()
+            if (round_s := 1e-3 * start.elapsed_time(end) / rounds) * rounds > 1e-3:
+                break
+            rounds *= 8
+        for _ in range(5):
+            rounds = int(needed_s / round_s) + 1
+            start, end = self.launch(rounds)
+            time.sleep(0.002)
+            result = measure()
+            outlasted = not end.query()
+            end.synchronize()
+            if outlasted:
+                copied_bytes = 0 if self.waits is None else 4.0 * WORDS * rounds * self.units
+                self.rate = copied_bytes / (1e6 * start.elapsed_time(end))
+                return result
+            needed_s *= 2
+        raise RuntimeError(f"{self.by}: the kernel that holds {self.units} units ends too early")
 
 
 class Engines:
     """Copy engines that move data to and from the host's memory."""
 
-    host = [torch.empty(1 << 26, dtype=torch.uint8).pin_memory() for _ in range(2)]
-    streams = [torch.cuda.Stream(), torch.cuda.Stream()]
     by, units = "copy engines", 0
 
-    def __enter__(self):
-        torch.cuda.synchronize()
-        self.events = [(torch.cuda.Event(True), torch.cuda.Event(True)) for _ in range(2)]
-        count = 60
-        for place, stream in enumerate(self.streams):
+    @classmethod
+    def prepare(cls):
+        """Allocate memory of the host and of the GPU."""
+        cls.host = [torch.empty(1 << 26, dtype=torch.uint8).pin_memory() for _ in range(2)]
+        cls.on_gpu = [torch.empty(1 << 26, dtype=torch.uint8, device=GPU) for _ in range(2)]
+        cls.streams = [torch.cuda.Stream(), torch.cuda.Stream()]
+
+    def during(self, measure, needed_s):
+        """Return what `measure` returns while data moves, for about `needed_s` at 50 GB/s each way."""
+        count = max(4, int(needed_s * 50e9 / (1 << 26)) + 1)
+        events = [(torch.cuda.Event(True), torch.cuda.Event(True)) for _ in self.streams]
+        for stream, (start, end), target, source in zip(self.streams, events, (self.host[0], self.on_gpu[1]),
+                                                        (self.on_gpu[0], self.host[1])):
             with torch.cuda.stream(stream):
-                self.events[place][0].record()
+                start.record()
                 for _ in range(count):
-                    if place == 0:
-                        self.host[0].copy_(Held.source[:1 << 26], non_blocking=True)
-                    else:
-                        Held.target[:1 << 26].copy_(self.host[1], non_blocking=True)
-                self.events[place][1].record()
-        self.bytes = count << 26
-        return self
-
-    def __exit__(self, *_):
+                    target.copy_(source, non_blocking=True)
+                end.record()
+        result = measure()
         torch.cuda.synchronize()
-        self.rate = sum(self.bytes / 1e6 / start.elapsed_time(end) for start, end in self.events)
+        self.rate = sum((count << 26) / 1e6 / start.elapsed_time(end) for start, end in events)
+        return result
 
 
-def beside():
-    """Yield a row per kernel and what runs beside it."""
-    query, key, value = (torch.randn(4, 8, 4096, 128, device=GPU).bfloat16() for _ in range(3))
-    left, right = (torch.randn(1 << 27, device=GPU).bfloat16() for _ in range(2))
-    rows, weight = torch.randn(8192, 8192, device=GPU).bfloat16(), torch.ones(8192, device=GPU).bfloat16()
+def gemm_points():
+    """Return format and shape of each GEMM."""
+    shapes = [(size, size, size) for size in (512, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384)] + [*PAPER]
+    shapes += [(rows, *layer) for layer in LAYERS for rows in (1, 4, *(1 << power for power in range(4, 15)))]
+    shapes += [(rows, *layer) for layer in LARGER for rows in (128, 1024, 4096)]
+    points = [("bf16", shape) for shape in shapes]
+    if has_fp8():
+        points += [("fp8", shape) for shape in shapes if not any(extent % 16 for extent in shape)]
+    return points
+
+
+@cache
+def other_data():
+    """Return more than any cache holds: a GiB of floats."""
+    return torch.ones(1 << 28, device=GPU)
+
+
+def gemm_row(point):
+    """Time a GEMM after other data was read."""
+    dtype, (m, n, k) = point
+    work = gemm(dtype, m, n, k)
+    us = statistics.median(times_us(graph_of(work), 9, other_data().sum))
+    return {"dtype": dtype, "m": m, "n": n, "k": k, "tflops": f"{2e-6 * m * n * k / us:.1f}",
+            "time_us_derived": f"{us:.2f}", "kernel": kernels(work)}
+
+
+def beside_points():
+    """Return each kernel, as a graph, with each of the others."""
+    Held.prepare()
+    Engines.prepare()
+    query, key, value = (torch.randn(4, 8, 4096, 128, device=GPU, dtype=torch.bfloat16) for _ in range(3))
+    left, right = (torch.randn(1 << 27, device=GPU, dtype=torch.bfloat16) for _ in range(2))
+    rows = torch.randn(8192, 8192, device=GPU, dtype=torch.bfloat16)
+    weight = torch.ones(8192, device=GPU, dtype=torch.bfloat16)
     works = {"gemm {}x{}x{} bf16".format(*shape): gemm("bf16", *shape) for shape in BESIDE}
-    works |= {"gemm {}x{}x{} fp8".format(*shape): gemm("fp8", *shape) for shape in BESIDE[:5]}
+    if has_fp8():
+        works |= {"gemm {}x{}x{} fp8".format(*shape): gemm("fp8", *shape) for shape in BESIDE[:5]}
     works |= {"attention 4x8x4096x128 bf16": lambda: functional.scaled_dot_product_attention(query, key, value),
               "add of 134217728 bf16": lambda: torch.add(left, right, out=left),
               "rms_norm 8192x8192 bf16": lambda: functional.rms_norm(rows, (8192,), weight)}
-    others = [Held(units, 0) for units in (1, 2, 4, 8, 16, 24, 32, 48, 64)]
-    others += [Held(units, rate) for units, rate in ((8, None), (16, None), (24, None), (32, None), (32, 200.0),
-                                                     (64, None))]
-    for name, work in works.items():
-        graph = graph_of(work)
-        for other in [*others, Engines()]:
-            alone, together, rates = [], [], []
-            for _ in range(3):
-                alone += times_us(graph, 5)
-                with other:
-                    together += times_us(graph, 5)
-                rates.append(other.rate)
-                time.sleep(0.01)
-            yield {"compute": name, "by": other.by, "units": other.units or "",
-                   "gb_per_s": f"{statistics.median(rates):.1f}" if any(rates) else "",
-                   "alone_us": f"{statistics.median(alone):.2f}", "beside_us": f"{statistics.median(together):.2f}"}
+    others = [*(Held(*one) for one in HELD), Engines()]
+    graphs = {name: graph_of(work) for name, work in works.items()}
+    return [(name, graph, other) for name, graph in graphs.items() for other in others]
 
 
-def steady():
-    """Yield a row per GEMM that runs over and over: as fast as at first, and once power has lowered the clock."""
-    for dtype, shape in [(dtype, shape) for dtype in ("bf16", "fp8") for shape in BESIDE[:5]]:
-        graph = graph_of(gemm(dtype, *shape))
-        time.sleep(1)
-        found, end = [], time.perf_counter() + 1.5
-        while time.perf_counter() < end:
-            found += times_us(graph, 20)
-        yield {"compute": "gemm {}x{}x{} {}".format(*shape, dtype),
-               "first_us": f"{statistics.median(found[:10]):.2f}",
-               "steady_us": f"{statistics.median(found[-len(found) // 3:]):.2f}"}
+def beside_row(point):
+    """Time a kernel in turns alone and beside another one."""
+    name, graph, other = point
+    alone, together, rates = [], [], []
+    for _ in range(3):
+        alone += times_us(graph, 5)
+        together += other.during(lambda: times_us(graph, 5), 15e-6 * statistics.median(alone) + 3e-3)
+        rates.append(other.rate)
+        time.sleep(0.01)
+    return {"compute": name, "by": other.by, "units": other.units or "",
+            "gb_per_s": f"{statistics.median(rates):.1f}" if any(rates) else "",
+            "alone_us": f"{statistics.median(alone):.2f}", "beside_us": f"{statistics.median(together):.2f}"}
 
 
-def write(path, rows):
-    """Write rows as they come."""
-    gpu = torch.cuda.get_device_properties(0).name
-    source = f"measure_kernels.py, {time.strftime('%Y-%m-%d')}, PyTorch {torch.__version__}, CUDA {torch.version.cuda}"
+def contention_points():
+    """Return each GEMM, and the MiB of each GPU that an all-gather brings to the others meanwhile."""
+    shapes = ((8192, 8192, 8192), (16384, 8192, 8192), (8192, 8192, 3584))
+    return [(shape, mib) for shape in shapes for mib in (8, 16, 32, 64)] if torch.cuda.device_count() > 1 else []
+
+
+def contention_row(point):
+    """Time a GEMM on every GPU alone, before an all-gather, and beside it."""
+    shape, mib = point
+    gpus = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
+    works = [gemm("bf16", *shape, gpu) for gpu in gpus]
+    parts = [torch.zeros(mib << 19, dtype=torch.bfloat16, device=gpu) for gpu in gpus]
+    wholes = [torch.zeros(len(gpus) * mib << 19, dtype=torch.bfloat16, device=gpu) for gpu in gpus]
+    own = [torch.cuda.Stream(gpu) for gpu in gpus]
+
+    def gather(streams):
+        torch.cuda.nccl.all_gather(parts, wholes, streams=streams)
+
+    def multiply():
+        for gpu, work in zip(gpus, works):
+            with torch.cuda.device(gpu):
+                work()
+
+    def both():
+        gather(own)
+        multiply()
+        for gpu, stream in zip(gpus, own):
+            torch.cuda.current_stream(gpu).wait_stream(stream)
+
+    def in_turn():
+        multiply()
+        gather([torch.cuda.current_stream(gpu) for gpu in gpus])
+
+    def ms(work):
+        times = []
+        for count in range(7):
+            for gpu, stream in zip(gpus, own):
+                torch.cuda.synchronize(gpu)
+                stream.wait_stream(torch.cuda.current_stream(gpu))
+            start, end = torch.cuda.Event(True), torch.cuda.Event(True)
+            start.record()
+            own[0].wait_event(start)
+            work()
+            end.record()
+            end.synchronize()
+            times += [start.elapsed_time(end)] * (count > 1)
+        return statistics.median(times)
+
+    return {"gpus": len(gpus), "compute": "gemm {}x{}x{} bf16".format(*shape),
+            "compute_alone_ms": f"{ms(multiply):.4f}", "collective": "all_gather",
+            "by": "RCCL kernel" if IS_AMD else "NCCL kernel", "bytes_or_rate": f"{mib} MiB",
+            "together_ms": f"{ms(both):.4f}", "remark": f"sequential {ms(in_turn):.4f} ms"}
+
+
+def steady_points():
+    """Return format and shape of GEMMs."""
+    return [(dtype, shape) for dtype in ("bf16", *(["fp8"] if has_fp8() else [])) for shape in BESIDE[:5]]
+
+
+def steady_row(point):
+    """Time a GEMM that runs over and over: at first, and once power has lowered the clock."""
+    dtype, shape = point
+    graph = graph_of(gemm(dtype, *shape))
+    time.sleep(1)
+    times, end = [], time.perf_counter() + 1.5
+    while time.perf_counter() < end:
+        times += times_us(graph, 20)
+    return {"compute": "gemm {}x{}x{} {}".format(*shape, dtype),
+            "first_us": f"{statistics.median(times[:10]):.2f}",
+            "steady_us": f"{statistics.median(times[-len(times) // 3:]):.2f}"}
+
+
+TABLES = {"gemms": (gemm_points, gemm_row), "beside": (beside_points, beside_row),
+          "contention": (contention_points, contention_row), "steady": (steady_points, steady_row)}
+
+
+def write(path, points, row_of, until):
+    """Write rows as they come, in an order drawn at random, until it is time; say how long the rest takes."""
+    gpu, software = torch.cuda.get_device_properties(0).name, torch.version.hip or torch.version.cuda
+    source = (f"measure_kernels.py, {time.strftime('%Y-%m-%d')}, PyTorch {torch.__version__}, "
+              f"{'ROCm' if IS_AMD else 'CUDA'} {software}")
+    points, begun = random.Random(0).sample(points, len(points)), time.perf_counter()
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = None
-        for row in rows:
-            row = {"gpu": gpu} | row | {"source": source}
-            writer = writer or csv.DictWriter(file, row, lineterminator="\n")
-            if file.tell() == 0:
+        for done, point in enumerate(points):
+            passed = time.perf_counter() - begun
+            if done and begun + passed > until:
+                print(f"\n{path.name}: {len(points) - done} of {len(points)} points are left out: no time",
+                      file=sys.stderr)
+                return
+            row = {"gpu": gpu} | row_of(point) | {"source": source}
+            if writer is None:
+                writer = csv.DictWriter(file, row, lineterminator="\n")
                 writer.writeheader()
             writer.writerow(row)
             file.flush()
+            passed = time.perf_counter() - begun
+            print(f"\r{path.name}: {done + 1} of {len(points)} points, {passed:.0f} s, about "
+                  f"{passed / (done + 1) * (len(points) - done - 1):.0f} s to go ", end="", file=sys.stderr)
+    print(file=sys.stderr)
 
 
 def main():
     """Measure all tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path(), help="where the tables go")
-    folder = parser.parse_args().out
-    write(folder / "gemms.csv", gemms())
-    write(folder / "beside.csv", beside())
-    write(folder / "steady.csv", steady())
+    folder, begun = parser.parse_args().out, time.perf_counter()
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (points_of, row_of) in TABLES.items():
+        if points := points_of():
+            write(folder / f"{name}.csv", points, row_of, begun + UNTIL_S[name])
 
 
 if __name__ == "__main__":
