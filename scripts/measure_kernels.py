@@ -3,8 +3,8 @@
     python scripts/measure_kernels.py --out FOLDER
 
 writes `gemms.csv`, `beside.csv` and `steady.csv` there, and with several GPUs `contention.csv`: GEMMs beside
-all-gathers of NCCL or RCCL. `t3 calibrate --rows` and `t3 validate --rows` read them. It takes five minutes: when a
-table's time is over, what is left of it is left out. Needs PyTorch alone.
+all-gathers of NCCL or RCCL. `t3 calibrate --rows` and `t3 validate --rows` read them. When a table's
+time is over, what is left of it is left out: all end about five minutes after the start. Needs PyTorch alone.
 
 A GEMM is timed with operands in memory (the cache is read full of other data before), as replays of a graph, so that
 the host's launch is not in it. A kernel beside others is timed in turns with the same kernel alone, for power moves the

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 from t3sim.analytic.end_to_end.inference import decode, prompt
@@ -97,8 +98,8 @@ class ClusterEstimate:
     def iteration_ns(self) -> float:
         return float(self.result.iteration_ns)
 
-    @property
-    def checked(self) -> "Checked":
+    @cached_property
+    def checked(self) -> Checked:
         return checked(self.cluster, self.job, self.mapping, self.phase, self.result.breakdown_ns)
 
     def training_days(self, tokens: float) -> float:

@@ -361,4 +361,4 @@ def test_megabytes_are_a_million_bytes_and_the_error_is_that_of_all_rows(capsys,
     assert told["expected_error"] == summary | {"signs": 0, "signs_right": 0}
     assert main(["overlap", "--model", "llama-3.1-8b"]) == 0
     row = next(line for line in capsys.readouterr().out.splitlines() if line.strip().startswith("in-turn")).split()
-    assert row[-2] == f"{turn['memory_bytes'] / 1e6:,.0f}"
+    assert row[-1] == f"{turn['memory_bytes'] / 1e6:,.0f}"

@@ -24,10 +24,8 @@ from typing import NamedTuple
 from t3sim.analytic.costs import memory_bytes_per_ns
 from t3sim.base.errors import BadInput
 from t3sim.base.line import LINE_BYTES
+from t3sim.collectives.schedule.slices import slack_room
 from t3sim.machine import Machine
-
-#: Of the RTL's arbiters: turns of GEMM and ring, and the GEMM first, with the first chunk staged where that pays.
-ARBITERS = ("round robin", "ring-aware")
 
 
 @dataclass(frozen=True)
@@ -109,9 +107,7 @@ def slices(tiles: Tiles, gpus: int, window: float) -> int:
 
     1.5 stages of workgroups and a chunk of a part fit into the window.
     """
-    room = window - tiles.at_once - tiles.at_once // 2
-    room = max(1, window // 2) if room < 1 else room
-    parts = 1
+    room, parts = slack_room(window, tiles.at_once), 1
     while tiles.count / gpus / parts > room and tiles.count >= 2 * gpus * (parts + 1):
         parts += 1
     return parts

@@ -14,12 +14,16 @@ def sliced_schedule(schedule: Schedule, window: int, workgroups_at_once: int) ->
     the window. If no number of slices fits, each slice of a chunk keeps at least 2 tiles. Raises ScheduleError and
     TilingError.
     """
-    room = window - workgroups_at_once - workgroups_at_once // 2
-    if room < 1:
-        room = max(1, window // 2)
+    room = slack_room(window, workgroups_at_once)
     while True:
         slices = schedule.policy.slices + 1
         fits = schedule.slack_of(0) <= room and schedule.slack < window
         if fits or schedule.tiling.tiles < 2 * schedule.program.chunks * slices:
             return schedule
         schedule = replace(schedule, policy=replace(schedule.policy, slices=slices))
+
+
+def slack_room(window: float, workgroups_at_once: int) -> float:
+    """Return the ids that a window has for slack beside 1.5 stages of workgroups, or half of it if it has none."""
+    room = window - workgroups_at_once - workgroups_at_once // 2
+    return room if room >= 1 else max(1, window // 2)

@@ -94,7 +94,8 @@ class Ranking:
                 "machine": self.machine.name, "tp": self.tp, "tokens": self.tokens, "width": self.width,
                 "gemms": {name: {"operator": plan.operator, "shape": list(plan.shape)}
                           for name, plan in self.gemms.items()},
-                "ranking": [{**run.to_json(), "range_ns": self.range_ns(run)} for run in self.ranking],
+                "ranking": [{**run.to_json(), "range_ns": (span := self.range_ns(run)) and list(span)}
+                            for run in self.ranking],
                 "expected_error": self.expected_error, "checked": self.checked, "ranges": self.ranges,
                 "hardware": self.hardware and self.hardware.name, "rtl_ns": self.rtl_ns}
 
