@@ -1,12 +1,15 @@
-"""Which memory channel an address belongs to.
+"""Maps addresses to memory channels.
 
-The number of channels is an odd number times a power of two, `fold_bits` wide. The block number (address / interleave
-unit) is folded: the XOR of its `fold_bits`-wide fields, from bit 0 up to the address width, is the channel's lower
-part, so that power-of-two pitches spread over all channels instead of hitting one. What is above the lowest field,
-modulo the odd number, is its upper part. A block's number within its channel is what is above that field, divided by
-the odd number: no two blocks share a place.
+The number of channels is an odd number times a power of two, 2^`fold_bits`. A channel number has two parts:
 
-The arithmetic exists twice, for numbers and for hardware; a test holds the two together.
+1. Lower part: the XOR of the `fold_bits`-wide fields of the block number (address / interleave unit), so power-of-two
+   pitches spread over all channels.
+2. Upper part: the block number above its lowest field, modulo the odd number.
+
+A block's number within its channel is the part above the lowest field, divided by the odd number, so no two blocks
+share a place.
+
+The arithmetic exists twice, for integers and for hardware; a test compares both.
 """
 
 from collections.abc import Callable
@@ -16,11 +19,11 @@ from amaranth.hdl import Array, Cat, Const, Mux, Value
 
 from t3sim.rtl.geometry import Geometry
 
-_DIGIT_BITS = 4  #: what a small table of residues takes at once
+_DIGIT_BITS = 4  #: address bits of a table of residues
 
 
 def channel_of_block(block: int, odd_channels: int, fold_bits: int) -> int:
-    """Return the channel of a block number. Plain numbers only, for the models compile it with numba."""
+    """Return the channel of a block number. Integers only, because the models compile it with numba."""
     channel = 0
     if odd_channels > 1:
         channel = (block >> fold_bits) % odd_channels << fold_bits
@@ -34,14 +37,14 @@ def channel_of_block(block: int, odd_channels: int, fold_bits: int) -> int:
 
 
 def channel_of(address: int, geometry: Geometry) -> int:
-    """Return the channel of the byte at `address`, a Python integer; bits beyond the address width are ignored."""
+    """Return the channel of the byte at `address`, an integer; bits beyond the address width are ignored."""
     channel = geometry.channel
     inside = address & ((1 << geometry.tracker.address_bits) - 1)
     return channel_of_block(inside // channel.interleave_bytes, channel.odd_channels, channel.fold_bits)
 
 
 def channel_of_value(address, geometry: Geometry) -> Value:
-    """Return `channel_of` as a combinational Amaranth value of `channel_bits` bits (no bits for a single channel)."""
+    """Return `channel_of` as a combinational value of `channel_bits` bits (0 bits for a single channel)."""
     channel = geometry.channel
     block = Value.cast(address)[(channel.interleave_bytes - 1).bit_length():geometry.tracker.address_bits]
     bits, odd = channel.fold_bits, channel.odd_channels
@@ -50,7 +53,7 @@ def channel_of_value(address, geometry: Geometry) -> Value:
 
 
 def _residue(number: Value, modulus: int) -> Value:
-    """Return `number` modulo a small odd number: the digits' residues, looked up, and a tree of adders that wrap."""
+    """Return `number` modulo a small odd number: table look-ups of digits' residues, and a tree of modular adders."""
     width = (modulus - 1).bit_length()
 
     def wrapped(one: Value, other: Value) -> Value:
@@ -63,7 +66,6 @@ def _residue(number: Value, modulus: int) -> Value:
 
 
 def _tree(values: list[Value], combine: Callable[[Value, Value], Value]) -> Value:
-    """Combine all values in a balanced tree."""
     while len(values) > 1:
         pairs = [values[at:at + 2] for at in range(0, len(values), 2)]
         values = [combine(*pair) if len(pair) == 2 else pair[0] for pair in pairs]

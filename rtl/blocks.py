@@ -1,4 +1,4 @@
-"""Every block under one name, each made from a geometry alone: what testbenches and campaigns iterate over."""
+"""Every block by name, made from a geometry alone, for testbenches and campaigns."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -38,26 +38,24 @@ from t3sim.rtl.window.ready_table import ReadyTable
 
 
 def _protection(geometry: Geometry) -> str:
-    """Return a protection for blocks that an unprotected Tracker does not have."""
+    """Return the Tracker's protection, or "secded" if it has none."""
     return "secded" if geometry.tracker.protection == "none" else geometry.tracker.protection
 
 
 def _queued(geometry: Geometry) -> Geometry:
-    """Return the geometry with a command queue, for the block that a GPU without a queue does not have."""
     if geometry.dma.queue_commands:
         return geometry
     return replace(geometry, dma=replace(geometry.dma, queue_commands=4))
 
 
 def _waited_for(geometry: Geometry) -> Geometry:
-    """With a ready table."""
     if geometry.dma.ready_groups:
         return geometry
     return replace(geometry, dma=replace(geometry.dma, ready_groups=4))
 
 
 def _adding(geometry: Geometry) -> Geometry:
-    """Return the geometry with every sum there is, for the block that plain memory does not have."""
+    """Return the geometry with near-memory sums; all of them if it has none."""
     if geometry.channel.wide_sums:
         return geometry
     every = "+".join(one.name for one in SUMS if one not in PLAIN_SUMS)

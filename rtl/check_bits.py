@@ -1,23 +1,23 @@
-"""Which check bits a protected memory word has: parity, or a Hsiao code, which corrects one bit and detects two.
+"""Check bits of a protected memory word: parity, or a Hsiao code, which corrects one bit and detects two.
 
-Plain Python: the geometry counts bits with it, and the reference model judges words by it.
+Plain Python, used by the geometry and the reference model.
 """
 
 import functools
 from itertools import combinations
 
-#: Ways to protect a memory, in the order of their codes in the register GEOMETRY3.
+#: Protections of a memory, in the order of their codes in the register GEOMETRY5.
 PROTECTIONS = ("none", "parity", "secded")
 
 
 @functools.cache
 def columns(protection: str, data_bits: int) -> tuple[int, ...]:
-    """Return, for each data bit, a mask of the check bits that it takes part in. A check bit makes its parity even.
+    """Return, for each data bit, a mask of its check bits. Each check bit makes its parity even.
 
-    With "secded" columns are distinct and of odd weight, as are those of the check bits themselves, which stand alone
-    (M. Y. Hsiao, IBM J. Res. Dev. 14, 1970): one flip shows its own column, two show an even number of ones, so
-    neither is taken for the other. Of the lightest columns those are chosen that load the check bits evenly: the
-    deepest parity tree is as short as can be.
+    With "secded", columns are distinct and of odd weight, like the check bits' own columns of weight 1 (M. Y. Hsiao,
+    IBM J. Res. Dev. 14, 1970). One flip has its column as syndrome and two have a syndrome of even weight, so they are
+    not confused. The lightest columns are chosen and spread evenly over the check bits, which keeps the deepest parity
+    tree short.
     """
     if protection == "none":
         return (0,) * data_bits
@@ -37,5 +37,5 @@ def columns(protection: str, data_bits: int) -> tuple[int, ...]:
 
 
 def check_bits(protection: str, data_bits: int) -> int:
-    """Return how many check bits a word of `data_bits` has."""
+    """Return the number of check bits of a word with `data_bits` bits."""
     return max(columns(protection, data_bits)).bit_length()

@@ -1,6 +1,6 @@
-"""Every size of the hardware, in frozen dataclasses that refuse impossible values in words.
+"""Every size of the hardware, in frozen dataclasses that refuse impossible values.
 
-Plain Python on purpose: the models and the testbenches read these sizes without importing Amaranth.
+Plain Python, because the models and testbenches read these sizes without Amaranth.
 """
 
 from dataclasses import dataclass, field, fields
@@ -10,7 +10,7 @@ from t3sim.rtl.formats import PLAIN_SUMS, SUMS, Sum
 
 
 class GeometryError(ValueError):
-    """A geometry that cannot be built. The message names the field, its value and what is allowed."""
+    """A geometry that cannot be built. The message names the field, its value and the allowed values."""
 
 
 def _require(condition: bool, name: str, value, allowed: str) -> None:
@@ -30,13 +30,13 @@ def _require_integers(geometry) -> None:
 
 
 def bits_for(count: int) -> int:
-    """Return the width that can number `count` things (at least 1 bit)."""
+    """Return the width that numbers `count` things (at least 1 bit)."""
     return max(1, (count - 1).bit_length())
 
 
 @dataclass(frozen=True)
 class TrackerGeometry:
-    """The Tracker (T3 paper, section 4.2.1): 256 sets of 8 ways make the paper's 19 KB."""
+    """The Tracker (T3 paper, section 4.2.1): 256 sets of 8 ways are the paper's 19 KB."""
 
     sets: int = 256  #: indexed by the low bits of the workgroup id
     ways: int = 8  #: one per wavefront of a workgroup
@@ -62,12 +62,12 @@ class TrackerGeometry:
 
     @property
     def set_bits(self) -> int:
-        """log2 of the number of sets (0 for a single set)."""
+        """log2 of the sets."""
         return (self.sets - 1).bit_length()
 
     @property
     def bank_bits(self) -> int:
-        """log2 of the number of banks (0 for a single bank)."""
+        """log2 of the banks."""
         return (self.banks - 1).bit_length()
 
     @property
@@ -81,13 +81,12 @@ class TrackerGeometry:
 
     @property
     def window_slots(self) -> int:
-        """Workgroups that can be open at once (slot = wg mod window_slots), however few tiles each has."""
+        """Workgroups that can be open at once (slot = wg mod window_slots), with any number of tiles."""
         per_set = -(-self.ways // (1 << self.wf_bits))
         return min(self.sets << (per_set - 1).bit_length(), 1 << self.wg_bits)
 
     @property
     def entry_bits(self) -> int:
-        """One entry: valid, tag, smallest address, byte count."""
         return 1 + self.tag_bits + self.address_bits + self.count_bits
 
     @property
@@ -100,15 +99,15 @@ class ChannelGeometry:
     """The memory channels and the DRAM queue that each arbiter feeds."""
 
     channels: int = 32
-    interleave_bytes: int = 256  #: consecutive bytes that stay on one channel
+    interleave_bytes: int = 256  #: consecutive bytes on one channel
     request_bytes: int = 64  #: largest request; one line
-    queue_entries: int = 32  #: requests in the DRAM queue of a channel, whose occupancy the arbiter sees
+    queue_entries: int = 32  #: entries of a channel's DRAM queue, whose occupancy the arbiter sees
     guard_buckets: int = 64  #: counters per channel that order DMA reads behind queued updates
-    dma_fifo: int = 32  #: DMA reads that may wait at one channel
-    coalescer_timeout_cycles: int = 16  #: an update is held back at most this long for a neighbour
-    sample_bits: int = 24  #: MCA's threshold comes from at most 2**sample_bits cycles: 17 ms at 1 GHz
-    more_bits: int = 0  #: of a request: parts of a sum that it has beside the first; 0: none has any
-    sums: str = "plain"  #: what memory adds; plain: fp16, bf16 and fp32 in one format each; others by name, + between
+    dma_fifo: int = 32  #: DMA reads that can wait at one channel
+    coalescer_timeout_cycles: int = 16  #: longest delay of an update that waits for a neighbour
+    sample_bits: int = 24  #: MCA's threshold is based on at most 2**sample_bits cycles: 17 ms at 1 GHz
+    more_bits: int = 0  #: width of a request's number of parts beyond the first; 0: requests have one part
+    sums: str = "plain"  #: near-memory sums; plain: fp16, bf16 and fp32 in one format each; others by name, joined by +
 
     def __post_init__(self) -> None:
         _require_integers(self)
@@ -131,7 +130,7 @@ class ChannelGeometry:
 
     @property
     def wide_sums(self) -> tuple[Sum, ...]:
-        """The sums besides those in one format each, in the order of `SUMS`."""
+        """Sums in addition to `PLAIN_SUMS`, in the order of `SUMS`."""
         return tuple(one for one in SUMS if one.name in self.sums.split("+"))
 
     @property
@@ -149,12 +148,12 @@ class ChannelGeometry:
 
     @property
     def byte_count_bits(self) -> int:
-        """Width that holds 1..request_bytes."""
+        """Width of a number from 1 to `request_bytes`."""
         return self.request_bytes.bit_length()
 
     @property
     def amount_bits(self) -> int:
-        """Width of a coalesced update's byte amount: up to four interleave units, each byte once for each part."""
+        """Width of a coalesced update's bytes: up to four interleave units, each byte once for each part of a sum."""
         return (4 * self.interleave_bytes).bit_length() + self.more_bits
 
     @property
@@ -166,19 +165,19 @@ class ChannelGeometry:
 class DmaGeometry:
     """The DMA command table and its engines (T3 paper, section 4.2.2)."""
 
-    regions: int = 16  #: address-space mappings; region 0 means "not mapped by T3"
-    block_shapes: int = 8  #: of what one DMA command moves, for all regions together
-    routes: int = 16  #: destinations with offsets, for all regions together
-    buffers: int = 4  #: ranges of memory that DMA may read, for all regions together
-    copies: int = 1  #: routes of one region: what leaves is read once, and sent on each
+    regions: int = 16  #: address-space mappings; region 0: not mapped by T3
+    block_shapes: int = 8  #: shapes of DMA blocks, shared by all regions
+    routes: int = 16  #: destinations with offsets, shared by all regions
+    buffers: int = 4  #: ranges of memory that DMA may read, shared by all regions
+    copies: int = 1  #: routes of one region: data are read once and sent on each
     device_bits: int = 6
     engines: int = 4  #: one 64-byte line per cycle each
-    ready_commands: int = 2048  #: complete blocks that wait for an engine; see DispatchWindow
-    outstanding_lines: int = 2048  #: lines read but not yet on the link, all engines together
+    ready_commands: int = 2048  #: complete blocks that can wait for an engine; see DispatchWindow
+    outstanding_lines: int = 2048  #: lines read but not yet on the link, of all engines
     egress_lanes: int = 2  #: 64-byte packets towards the link per cycle
-    queue_commands: int = 0  #: places of a command queue in memory; 0: there is none
-    ready_groups: int = 0  #: counters of the ready table, for kernels that wait for tiles; 0: there is none
-    peers: int = 1  #: GPUs whose dispatch windows this one's workgroups must fit into, each with a head of its own
+    queue_commands: int = 0  #: places of a command queue in memory; 0: no queue
+    ready_groups: int = 0  #: counters of the ready table, for kernels that wait for tiles; 0: no table
+    peers: int = 1  #: GPUs whose dispatch windows this GPU's workgroups must fit into
 
     def __post_init__(self) -> None:
         _require_integers(self)
@@ -208,14 +207,14 @@ class DmaGeometry:
 
 @dataclass(frozen=True)
 class SwitchGeometry:
-    """The switch between GPUs: 128 sets of 5 ways hold 40 KB of sums for each port, as CAIS (HPCA 2026) has them."""
+    """The switch between GPUs: 128 sets of 5 ways are 40 KB of sums per port, as in CAIS (HPCA 2026)."""
 
-    ports: int = 8  #: GPUs, each with a merge table of its own for what is added for it
+    ports: int = 8  #: GPUs, each with its own merge table
     packet_bytes: int = 64  #: data of one packet, all of one line
     merge_sets: int = 128  #: indexed by the low bits of the line's number
-    merge_ways: int = 5  #: lines of a set that can be added at once
+    merge_ways: int = 5  #: sums of a set that can be open at once
     part_bits: int = 7  #: parts of a sum, up to one less than 2^part_bits
-    buffer_packets: int = 256  #: places at each end of a link, and so its credits: a link's way and back
+    buffer_packets: int = 256  #: places at each end of a link, and its credits: they cover a round trip
 
     def __post_init__(self) -> None:
         _require_integers(self)
@@ -235,26 +234,26 @@ class SwitchGeometry:
 
     @property
     def merge_set_bits(self) -> int:
-        """log2 of the number of sets (0 for a single set)."""
+        """log2 of the sets."""
         return (self.merge_sets - 1).bit_length()
 
     @property
     def merge_bytes(self) -> int:
-        """Bytes of sums that a port's table holds."""
+        """Bytes of sums in a port's table."""
         return self.merge_sets * self.merge_ways * self.packet_bytes
 
     @property
     def latency_cycles(self) -> int:
-        """Return the cycles from a part's arrival to its sum's leaving, if nothing holds it up.
+        """Return the cycles from a part's arrival to its sum's departure without contention.
 
-        It is queued, its row is read, its sum is read, five stages of the adder, it is queued, and it leaves.
+        Stages: input queue, row read, sum read, five adder stages, output queue, departure.
         """
         return 10
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """One GPU's Track & Trigger hardware, and the switch that it may hang on."""
+    """One GPU's Track & Trigger hardware, and the switch that it may be connected to."""
 
     tracker: TrackerGeometry = field(default_factory=TrackerGeometry)
     channel: ChannelGeometry = field(default_factory=ChannelGeometry)
@@ -262,22 +261,26 @@ class Geometry:
     switch: SwitchGeometry = field(default_factory=SwitchGeometry)
 
     def __post_init__(self) -> None:
+        channel, address_bits = self.channel, self.tracker.address_bits
+        _require(channel.channels * channel.interleave_bytes <= 1 << address_bits, "interleave_bytes",
+                 channel.interleave_bytes, f"each of channels={channel.channels} needs that many of the bytes of "
+                 f"address_bits={address_bits}")
         ids = 1 << self.tracker.wg_bits
         _require(self.dma.ready_groups < ids, "ready_groups", self.dma.ready_groups,
                  f"less than the {ids} ids of wg_bits={self.tracker.wg_bits}")
 
     @property
     def most_parts(self) -> int:
-        """Parts that a sum in a switch can have: one of each source, as many as packets can say that they have."""
+        """Largest number of parts of a sum in a switch: one per source, and countable in packets."""
         parts = min(self.switch.ports, (1 << self.switch.part_bits) - 1)
         return min(parts, 1 << self.channel.more_bits) if self.channel.more_bits else parts
 
     @property
     def block_bits(self) -> tuple[int, int]:
-        """Widths of the bytes in a column of a DMA block, and of its number of columns.
+        """Widths of a DMA block's bytes per column, and of its number of columns.
 
-        A Tracker that counts more has larger tiles to send: each is a bit wider for 8 bits more of `count_bits` than
-        16, as far as both fit into a register with the number of tiles.
+        Tiles of a Tracker with wider counts are larger: for every 8 bits of `count_bits` beyond 16 both are 1 bit
+        wider, as far as they fit into one register with the number of tiles.
         """
         wider = min(max(0, self.tracker.count_bits - 16) // 8, (8 - self.tracker.wf_bits) // 2)
         return 13 + wider, 10 + wider

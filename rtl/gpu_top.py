@@ -59,44 +59,42 @@ from t3sim.rtl.window.ready_table import ReadyTable
 class GpuTop(wiring.Component):
     """Everything that T3 adds to one GPU's memory side (T3 paper, figures 8 and 9).
 
-    Every output is a function of registers only, so a neighbour's reaction within the same cycle is never needed.
+    Every output is a function of registers only, so no neighbour needs to react within a cycle.
 
     Members
     -------
     compute, inbound : In(stream(request)).array(channels)
-        This GPU's own accesses; what arrives from the link for this GPU's memory. A write to a mapped region that is
-        not of one line, or has no bytes, is taken, reported (STORE_REFUSED) and goes nowhere.
-    dram : Out(stream(dram_command)).array(channels)
+        This GPU's accesses; packets from the link for this GPU's memory. A compute write to a mapped region that has no
+        bytes or crosses a line is accepted, reported (STORE_REFUSED) and dropped.
     occupancy : In(occupancy_bits).array(channels)
         DRAM queue entries in use at the start of the cycle.
     refused : Out(channels)
-        Which channels' arrivals were taken in the cycle before and dropped.
+        Channels whose arrivals were accepted and dropped in the cycle before.
     retirement : In(retirement).array(channels)
         Tracked writes that DRAM performs.
     outbound : In(stream(request)).array(egress_lanes)
-        Data of DMA reads, with the source that the read had, and stores of the compute units to remote-mapped tiles
-        (source LOCAL).
+        Data of DMA reads, with the read's source, and the compute units' stores to remote-mapped tiles (source LOCAL).
     packets : Out(stream(packet)).array(egress_lanes)
         Towards the link.
     dispatch : In(stream(dispatch)), grant : Out({valid, id}), start : In(1), blocked : Out(1)
-        Requests for workgroups, in order of dispatch, and which may start: see DispatchWindow.
+        Requests for workgroups, in order of dispatch, and their admission: see DispatchWindow.
     heads : Out(stream(head_packet)), heads_in : In(stream(head_arrival))
-        Heads of dispatch windows on the links: of this GPU's to those that send to it, of those it sends to.
+        Heads of dispatch windows on the links: this GPU's, and its peers'.
     head : Out(wg_bits + 1), peer_heads : Out(wg_bits + 1).array(peers)
-        Dispatch windows of this GPU, and, as far as is known here, of those it sends to: for who watches.
+        This GPU's head and its peers' heads as known here, for observers.
     events : Out(stream(trigger))
         Complete tiles of event regions.
     producer_active : In(1)
         The producer kernel runs.
     irq : Out(1)
-        Level: an error is latched; CONTROL.clear_error ends it.
+        Level: an error is latched, until CONTROL.clear_error.
     queue_reads : Out(stream(address)), queue_lines : In(stream(queue_command)), queue_writes : Out(stream(word_write))
-        Only with a command queue: its way to memory. A word for another GPU follows the packets that have left, and
-        arrives at its `inbound`, where it is checked: a STORE of 4 bytes, source DMA, region 0.
+        Only with a command queue: its memory accesses. A word for another GPU must follow the packets that have left;
+        it arrives at that GPU's `inbound` and is checked there: a STORE of 4 bytes, source DMA, region 0.
     sums : Out(memory_sum()).array(regions)
-        Only with near-memory ALUs that need it: what memory adds of what is written under a region, see WideAlu.
+        Only with wide near-memory ALUs: the sum of each region, see WideAlu.
     asks : In(stream(ready_ask))
-        Only with a ready table: groups of workgroups whose inputs must be complete, see ReadyTable.
+        Only with a ready table: see ReadyTable.
     apb : In(APB)
         Configuration and status (rtl/registers.py).
     """
@@ -154,7 +152,7 @@ class GpuTop(wiring.Component):
             m.submodules[name] = SoftReset(block, reset.clear)
             return block
 
-        # Blocks. A soft reset leaves those that owe something to memory, to the link or to a peer.
+        # Blocks. A soft reset spares those with obligations to memory, to the link or to a peer.
         monitor = add_cleared("monitor", IntensityMonitor(g))
         ring_monitor = add_cleared("ring_monitor", RingMonitor(g))
         channels = [add(f"channel_{number}", MemoryChannel(g)) for number in range(g.channel.channels)]
@@ -175,12 +173,14 @@ class GpuTop(wiring.Component):
             queue = add_cleared("queue", CommandQueue(g))
             owed_lines = add("owed_lines", OwedLines(g))
 
-        # Errors: of two in one cycle the bus keeps the first of these.
+        # Errors, in the order of their priority within a cycle.
         store_reports = [Signal(error_report(g), name=f"store_report_{index}") for index in range(len(channel_groups))]
         region_report = Signal(error_report(g))
         stray_reports = [Signal(error_report(g), name=f"stray_report_{index}") for index in range(len(lanes))]
+        doorbell_report = Signal(error_report(g))
         reports = [*store_reports, *(bank.error for bank in banks), window.error, region_report, exchange.error,
-                   *(engine.error for engine in engines), *([queue.error, owed_lines.error] if has_queue else []),
+                   *(engine.error for engine in engines),
+                   *([queue.error, doorbell_report, owed_lines.error] if has_queue else []),
                    *(report for lane, stray in zip(lanes, stray_reports) for report in (lane.error, stray)),
                    *(ingress.error for ingress in ingresses), *reset.errors, watchdog.error]
 
@@ -204,11 +204,11 @@ class GpuTop(wiring.Component):
             for memory_sum_, entry in zip(self.sums, bus.region):
                 m.d.comb += [memory_sum_[name].eq(entry[name]) for name in memory_sum().members]
 
-        # Memory channels, and the monitors that their arbiters go by.
+        # Memory channels, and the monitors for their arbiters.
         threshold = Signal(7)
         drain = Signal()
         m.d.sync += [
-            # An empty DRAM queue always lets communication in: the producer may be waiting for it.
+            # 0 counts as 1: an empty DRAM queue admits communication, because the producer may wait for it.
             threshold.eq(Mux(config.auto_threshold, monitor.threshold, config.threshold | (config.threshold == 0))),
             drain.eq(~self.producer_active | reset.stopped),
         ]
@@ -237,7 +237,7 @@ class GpuTop(wiring.Component):
             ring_monitor.started.eq(self.grant.valid & self.start),
         ]
 
-        # This GPU's accesses, but for writes that reach into the next line: it could be another channel's, whose reads
+        # This GPU's accesses, except writes that cross a line: the next line could be another channel's, whose reads
         # would not wait for them.
         for report, group in zip(store_reports, channel_groups):
             refused_stores = Signal(len(group))
@@ -256,7 +256,7 @@ class GpuTop(wiring.Component):
                 with m.If(refused_stores[place]):
                     m.d.sync += [report.details[name].eq(store[name]) for name, _ in report.details.shape()]
 
-        # What arrives from peers, unless it is refused.
+        # Arrivals from peers.
         open_regions = [Signal(g.dma.regions, name=f"open_regions_{i}") for i in range(ARRIVAL_RANGES)]
         m.d.sync += [regions.eq(Cat(tracked) & Cat(entry.arrivals[i] for entry in bus.region))
                      for i, regions in enumerate(open_regions)]
@@ -276,8 +276,8 @@ class GpuTop(wiring.Component):
             ]
         m.d.comb += self.refused.eq(Cat(ingress.refused for ingress in ingresses))
 
-        # The Tracker: updates from the channels to its banks, their triggers into one stream. Admissions share the way
-        # of the first channel.
+        # The Tracker: updates from the channels to its banks, triggers into one stream. Admissions share the first
+        # channel's input.
         sources = [channels[0].updates, window.admissions]
         goes = join(m, [source.valid for source in sources], [source.payload for source in sources],
                     network.updates[0])
@@ -296,8 +296,8 @@ class GpuTop(wiring.Component):
                     bank.families[region].eq(entry.family),
                 ]
 
-        # A complete tile frees its window place and goes to the DMA table, out as an event, or both, in the same cycle.
-        # It goes nowhere if its workgroup does not have it.
+        # A complete tile frees its window place and is taken by the DMA table, the event stream, or both in the same
+        # cycle. It is dropped if its workgroup does not have it.
         merged = merge.merged
         entry = Array(bus.region)[merged.payload.region]
         to_table = Signal()
@@ -321,7 +321,7 @@ class GpuTop(wiring.Component):
             region_report.code.eq(ErrorCode.REGION_UNCONFIGURED),
         ]
         m.d.sync += [
-            # The region was tracked when the tile was allocated and is not any more.
+            # The region was tracked when the tile was opened, but no longer is.
             region_report.valid.eq(tile_leaves & ~to_table & ~to_events),
             region_report.details.eq(merged.payload),
         ]
@@ -336,7 +336,7 @@ class GpuTop(wiring.Component):
                 ready.completion.wg.eq(merged.payload.wg),
             ]
 
-        # The dispatch window, and heads of windows by packets.
+        # The dispatch window, and the packets of its heads.
         wiring.connect(m, exchange.leaving, wiring.flipped(self.heads))
         wiring.connect(m, wiring.flipped(self.heads_in), exchange.arriving)
         m.d.comb += [
@@ -350,8 +350,9 @@ class GpuTop(wiring.Component):
             window.window.eq(config.window),
             window.restart.eq(reset.begins),
             window.next_epoch.eq(config.epoch),
-            exchange.head.eq(window.head),
-            exchange.epoch.eq(window.epoch),
+            # Peers hear of a soft reset at its beginning, so that it ends after they have heard of it.
+            exchange.epoch.eq(Mux(reset.stopped, 0, window.epoch)),
+            exchange.head.eq(Mux(exchange.epoch == 0, 0, window.head)),
             exchange.number.eq(config.device_number),
             self.head.eq(window.head),
         ]
@@ -361,13 +362,13 @@ class GpuTop(wiring.Component):
                 exchange.told[peer].device.eq(config[f"peer{peer}_told"]),
                 exchange.told[peer].enable.eq(config[f"peer{peer}_telling"]),
                 window.peer_heads[peer].eq(exchange.peer_heads[peer]),
-                # A peer in no kernel is not in the same one.
+                # A peer in no kernel is never in the same kernel.
                 window.peer_epochs[peer].eq(Mux(exchange.peer_epochs[peer] == 0, ~window.epoch,
                                                 exchange.peer_epochs[peer])),
                 self.peer_heads[peer].eq(exchange.peer_heads[peer]),
             ]
 
-        # Commands: of complete blocks and, if there is one, of the queue in memory.
+        # DMA commands of complete blocks and of the queue in memory.
         commands = table.commands
         if has_queue:
             commands = stream.Signature(dma_command(g)).create()
@@ -388,17 +389,19 @@ class GpuTop(wiring.Component):
                 queue.base.eq(Cat(config.queue_base_lo, config.queue_base_hi)),
                 *(queue.words[name].eq(Cat(config[f"queue_words_{name}_lo"], config[f"queue_words_{name}_hi"]))
                   for name in ("base", "limit")),
-                queue.doorbell.valid.eq(bus.rung),
+                queue.doorbell.valid.eq(bus.rung & ~reset.stopped),
                 queue.doorbell.place.eq(config.doorbell),
                 queue.stop.eq(reset.stopped),
                 queue.resume.eq(bus.resume_queue),
                 queue.skip.eq(bus.skip_command),
                 queue.settled.eq(~(Cat(engine.copies for engine in engines).any() | credits.waits[1])),
                 bus.queue_taken.eq(queue.taken),
+                doorbell_report.code.eq(ErrorCode.DOORBELL_REFUSED),
             ]
+            m.d.sync += doorbell_report.valid.eq(bus.rung & reset.stopped)
 
-        # DMA engines: each command goes to a free one, whose lines go to the memory channels as reads.
-        first_engine = Signal(range(max(2, len(engines))))  # which is asked first, in turn
+        # DMA engines.
+        first_engine = Signal(range(max(2, len(engines))))  # in turn
         free_engines = Cat(engine.command.ready for engine in engines)
         chosen_engine = Signal(len(engines))  # one-hot
         for start in range(len(engines)):
@@ -420,7 +423,7 @@ class GpuTop(wiring.Component):
         for port, channel in zip(router.channels, channels):
             wiring.connect(m, port, channel.dma)
 
-        # Lines to the link, addressed for their destination, but for data that nobody has asked for.
+        # Lines to the link.
         stray_reads = []
         for number, (lane, line, report) in enumerate(zip(lanes, self.outbound, stray_reports)):
             reads = Signal(len(origins), name=f"reads_{number}")
@@ -456,12 +459,17 @@ class GpuTop(wiring.Component):
             reset.restart.eq(bus.restart),
             reset.quiet_cycles.eq(config.quiet_cycles),
             reset.reset_limit.eq(config.reset_limit),
-            reset.moves.eq(reset_waits | (queue.under_way | owed_lines.owed if has_queue else 0)),
+            reset.moves.eq(reset_waits | exchange.busy | (queue.under_way | owed_lines.owed if has_queue else 0)),
             reset.sweeps.eq(status.tracker_busy | status.dma_table_busy | status.window_open),
             reset.kernel_inside.eq(Cat(status[name] for name in KERNEL_INSIDE).any()),
             reset.old_epoch.eq(window.epoch),
             reset.new_epoch.eq(config.epoch),
         ]
+        # Accesses that arrive with a restart are of the kernel before, but STATUS shows them a cycle later.
+        with m.If(bus.restart):
+            with m.If(Cat(*(port.valid & counts_for_a_tile(port.payload) for port in (*self.compute, *self.inbound)),
+                          *(line.valid for line in self.outbound), window.admissions.valid).any()):
+                m.d.comb += reset.kernel_inside.eq(1)
 
         # Status.
         engines_busy = Cat(engine.busy for engine in engines).any()
@@ -490,11 +498,10 @@ class GpuTop(wiring.Component):
             m.d.comb += [status.queue_busy.eq(queue.busy), status.queue_halted.eq(queue.halted),
                          status.copy_failed.eq(queue.spoiled), status.lines_owed.eq(owed_lines.owed)]
 
-        # The watchdog. Whatever waits inside waits for something outside in the end: for DRAM, the link, a peer,
-        # compute units, or who takes events. So only what crosses the border moves, and a line outside of its region,
-        # which goes nowhere. Other kernels' traffic neither moves nor waits here, nor do packets that are refused: they
-        # go on beside any hang. A head that is news counts a cycle late: what is known of its peer has been compared
-        # with it by then.
+        # The watchdog. Every internal stall is ultimately caused by an external interface: DRAM, the link, a peer,
+        # compute units, or the consumer of events. So only transfers at the border count as movement, and lines that an
+        # engine refuses. Other kernels' traffic and refused packets do not count, because they continue during any
+        # hang. A new head counts a cycle late, when its peer's known head has been compared.
         crossing = [*self.packets, *self.outbound, self.events, self.dispatch, self.heads]
         if g.dma.ready_groups:
             crossing.append(self.asks)
@@ -523,7 +530,7 @@ class GpuTop(wiring.Component):
         with m.If(watchdog.looks):
             m.d.comb += [watchdog.waits[name].eq(waiting) for name, waiting in waits.items()]
 
-        # Counters. What is known late in a cycle counts in the next one.
+        # Counters. Late signals count in the next cycle.
         updates_taken = Signal(len(banks))
         full_sets = Signal(len(banks))
         guard_stalls = Signal(len(channels))
@@ -539,7 +546,9 @@ class GpuTop(wiring.Component):
             "lines": ones(engine.issued.any() for engine in engines),
             "packets": ones(port.valid & port.ready for port in self.packets), "guard_stall": ones(guard_stalls),
             "coalesced": ones(merged_stores), "set_full": ones(full_sets),
-            "errors": ones(report.valid for report in reports), "arrivals_refused": ones(self.refused)}
+            "errors": ones([*(report.valid for report in reports),
+                            *([bus.sum_refused] if g.channel.wide_sums else [])]),
+            "arrivals_refused": ones(self.refused)}
         if protected:
             counts |= {
                 "tracker_corrected": ones(fault.valid & ~fault.uncorrectable for fault in bus.faults),

@@ -1,12 +1,12 @@
-"""Commands of a queue in memory (DMA collectives paper, section 4.1): plain facts for hardware, driver and models."""
+"""Commands of a queue in memory (DMA collectives paper, section 4.1). Plain facts for hardware, driver and models."""
 
 from typing import NamedTuple
 
-COPY = 0  #: the block at `address`, of `region`, to one GPU or, if that names another region, to several
-POLL = 1  #: go on when memory holds `value` at `address`
-SIGNAL = 2  #: write `value` to `address` when what was copied before has left
-TIMESTAMP = 3  #: as SIGNAL, with the cycle counter
-ADD = 4  #: as SIGNAL; memory adds `value` to what it holds
+COPY = 0  #: send the block at `address` on the routes of `region`
+POLL = 1  #: wait until memory holds `value` at `address`
+SIGNAL = 2  #: write `value` to `address` when all earlier copies have left
+TIMESTAMP = 3  #: like SIGNAL, but write the cycle counter
+ADD = 4  #: like SIGNAL, but memory adds `value`
 
 
 class Command(NamedTuple):

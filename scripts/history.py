@@ -14,7 +14,7 @@ FIGURES = {"gate_equivalents": "gate equivalents", "logic_depth": "gate delays",
 def table(entries: list[dict], last: int) -> str:
     """Return a row for each of the last entries: speed and host, and the figures of every block that the newest has."""
     if not entries:
-        return "nothing is recorded yet"
+        return "no entry recorded yet"
     shown = [(block, figure) for block in entries[-1]["blocks"] for figure in FIGURES]
     heads = ["commit", "cycles/s", "host", *(f"{block}, {FIGURES[figure]}" for block, figure in shown)]
     rows = [[entry["commit"], f"{entry[SPEED]:,}" if SPEED in entry else "–", entry.get("host", "–"), *(

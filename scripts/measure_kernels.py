@@ -217,7 +217,7 @@ def gemm_row(point):
     dtype, (m, n, k) = point
     work = gemm(dtype, m, n, k)
     us = statistics.median(times_us(graph_of(work), 9, other_data().sum))
-    return {"dtype": dtype, "m": m, "n": n, "k": k, "tflops": f"{2e-6 * m * n * k / us:.1f}",
+    return {"dtype": dtype, "m": m, "n": n, "k": k, "tflops": f"{2e-6 * m * n * k / us:.4g}",
             "time_us_derived": f"{us:.2f}", "kernel": kernels(work)}
 
 

@@ -24,7 +24,7 @@ from t3sim.workload.workloads import MODELS
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "docs" / "results" / "memory-or-switch.json"
-_AREA = ROOT / "docs" / "results" / "area-merge-table.json"
+_AREA = ROOT / "docs" / "results" / "area-12nm.json"
 
 _TOKENS, _GPUS = 4096, 8
 _TABLES = ((1, 64, 16), (1, 64, 8), (1, 1, 1), (4, 64, 16))  #: switches, sets and ways

@@ -19,7 +19,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from t3sim.base.extras import needs
-from t3sim.commands.app import group
+from t3sim.commands.app import COMMANDS, command_of
 from t3sim.machine import PRESETS, Machine, load_machine
 from t3sim.machine.levels import LEVELS, Level
 from t3sim.machine.section import Section, is_read, section_of
@@ -27,6 +27,7 @@ from t3sim.papers.figure import PAPERS
 from t3sim.rtl import blocks
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtlsim.signature import signature_ports
+from t3sim.testbenches import plan
 
 ROOT = Path(__file__).resolve().parents[1]
 WAVES = ROOT / "docs" / "waves"
@@ -74,7 +75,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def commands() -> dict[str, typer.core.TyperCommand]:
     """Return the subcommands of `t3` by name, in the order of its help."""
-    return {name: command for name, command in group().commands.items() if not command.hidden}
+    return {name: command for name in COMMANDS if not (command := command_of(name)).hidden}
 
 
 def command_page(name: str) -> str:
@@ -194,9 +195,9 @@ def page(name: str, geometry: Geometry) -> str:
     source = Path(inspect.getfile(kind)).relative_to(ROOT).as_posix()
     rows = "\n".join(f"| `{port}` | {count} | {way} | {bits} |" for port, count, way, bits in ports(name, geometry))
     head = "| port | how many | direction | bits |\n|---|--:|---|--:|"
-    return (f"# {name}\n\n{first_line(name)} Source: `{source}`; testbench: `testbenches/tb_{name}.py`; "
-            f"[test plan](../verification/{name}.md).\n\n## Contract\n\n{contract(inspect.getdoc(kind) or '')}\n\n"
-            f"## Ports\n\nOn the machine `t3-table1`.\n\n{head}\n{rows}\n{waveform(name)}")
+    return (f"# {name}\n\n{first_line(name)} Source: `{source}`.\n\n"
+            f"## Contract\n\n{contract(inspect.getdoc(kind) or '')}\n\n"
+            f"## Ports\n\nOn the machine `t3-table1`.\n\n{head}\n{rows}\n{waveform(name)}\n{verified(name)}")
 
 
 def contract(docstring: str) -> str:
@@ -226,3 +227,34 @@ def waveform(name: str) -> str:
     drawn = wavedrom.render(json.dumps(wave)).tostring()
     return (f"\n## Waveform\n\nThe testbench's first cycles with something to see, recorded by `make waves`: "
             f"{wave['foot']['text']}.\n\n<div style=\"overflow-x: auto; background: white\">{drawn}</div>\n")
+
+
+def verified(name: str) -> str:
+    """Write Markdown of how a block is verified: its tests and proofs, with what the source says of each."""
+    bench, proofs = plan.testbench(name), plan.proofs(name)
+    commands = ", ".join(f"`make {command} BLOCK={name}`" for command in ("cocotb", "formal", "mutate")
+                         if proofs or command != "formal")
+    lists = {f"Testbench, `{relative(bench)}`": plan.tests_in(bench)}
+    for path in plan.unit_tests(name):
+        lists[f"Unit tests, `{relative(path)}`"] = plan.tests_in(path)
+    for path, tests in plan.elsewhere().get(name, {}).items():
+        words = plan.tests_in(ROOT / path)
+        lists[f"Also in `{path}`"] = {test: words[test] for test in tests}
+    text = "".join(f"### {title}\n\n" + "".join(f"- `{test}`: {plain(words)}\n" for test, words in tests.items()) + "\n"
+                   for title, tests in lists.items())
+    if proofs:
+        text += "### Proofs\n\n" + "".join(
+            f"- {one.name}{', bounded' if one.bounded else ''}: {plain(one.statement)}"
+            f"{f' (reduced: {plain(one.reason)})' if one.reason else ''}\n" for one in proofs)
+    return (f"## How it is verified\n\nRun {commands}. [Verification](../verification.md) says what these commands do."
+            f"\n\n{text}")
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def plain(words: str) -> str:
+    """Return a docstring as Markdown: a star or an angle bracket outside of code is itself."""
+    return "".join(re.sub(r"[*<]", r"\\\g<0>", part) if number % 2 == 0 else f"`{part}`"
+                   for number, part in enumerate(words.split("`")))

@@ -111,7 +111,7 @@ def _check_memory() -> None:
 
     if (allowed := memory_bytes()) < _LEAST_BYTES:
         raise Failure(f"this process may have {allowed / 1e9:.1f} GB of memory (ulimit): {_LEAST_BYTES / 1e9:.0f} "
-                      "GB is the least")
+                      "GB are needed")
 
 
 def _called(arguments: list[str], dropped: list[int]) -> object:
@@ -189,9 +189,10 @@ def _in_options(error: Exception, command: str) -> str:
         return str(error)
     try:
         from t3sim.commands.app import in_options_of
+
+        return in_options_of(command, str(error))
     except ValueError:  # it is of a part of another distribution, without which there are no commands
         return str(error)
-    return in_options_of(command, str(error))
 
 
 def _ended_by(error: OSError) -> int:

@@ -85,7 +85,7 @@ def main(arguments: list[str] | None = None) -> int:
         if options.waves and dump.exists():  # of a test that fails, too
             name_signals(dump)
             if options.waves == "fst":
-                from t3sim.trace.fst import to_fst
+                from t3sim.rtlsim.fst import to_fst
 
                 to_fst(dump, dump.with_suffix(".fst"))
                 dump.unlink()

@@ -35,8 +35,7 @@ from t3sim.runs.address_space import map_output
 from t3sim.runs.build import late_starts
 from t3sim.runs.data_mode import DataResult, Variation, run_data_mode
 from t3sim.runs.exchange import IN_SWITCH, fused_with
-from t3sim.runs.plan import Plan
-from t3sim.runs.policy import Policy
+from t3sim.runs.plan import Plan, Policy
 from t3sim.testbenches.exchanges import Exchange, exchanges
 from t3sim.workload.operators.tiling import TilingError
 from t3sim.workload.workloads import gemm_workload

@@ -65,6 +65,7 @@ def expecting(bench: Bench, tables: Tables) -> tuple[StreamDriver, Scoreboard, S
 
 @rounds(8)
 async def random_blocks(bench: Bench) -> None:
+    """Send blocks of random shape, pitch and alignment; compare every line, cut at 64 bytes, with the model."""
     rng, t = bench.rng, bench.geometry.tracker
     tables = random_mappings(bench)
     program(bench, tables)

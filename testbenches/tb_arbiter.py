@@ -23,6 +23,7 @@ async def step(bench: Bench, model: ArbiterModel, inputs: dict[str, int]) -> Dec
 
 @rounds(30, cover=("no grant", "compute", "communication", "starved"))
 async def random_traffic(bench: Bench) -> None:
+    """Run every policy under random requests and occupancies; compare each grant with the model."""
     rng, model, most = bench.rng, ArbiterModel(), bench.geometry.channel.queue_entries + 1
     busy, talk, go = (rng.choice((0.1, 0.5, 0.95)) for _ in range(3))
     idle = rng.choice((0, 0.5, 1))
@@ -47,7 +48,7 @@ async def random_traffic(bench: Bench) -> None:
 
 @rounds(4)
 async def compute_overtakes(bench: Bench) -> None:
-    """Let compute overtake communication as often as may be, after a time that ended before: then they take turns."""
+    """Let compute overtake communication up to the limit; from then on they take turns until none waits."""
     rng, model, most = bench.rng, ArbiterModel(), arbiter.OVERTAKEN_AT
     usual = {"policy": rng.choice(_LATE), "threshold": NO_THRESHOLD, "starvation_limit": 0, "drain": 0, "ring_late": 0,
              "compute_valid": 1, "communication_valid": 1, "communication_waiting": 1, "ready": 1, "occupancy": 0}
@@ -67,6 +68,7 @@ async def compute_overtakes(bench: Bench) -> None:
 
 @rounds(9)
 async def starvation_ends_exactly_at_the_limit(bench: Bench) -> None:
+    """Hold communication back, by compute or by the threshold; it is granted in exactly the limit's cycle."""
     limit = (1, 2, 20, 100)[bench.number % 4] if bench.number % 9 < 8 else (1 << 16) - 1  # where the count stands
     policy = _LISTENING[bench.number // 4 % len(_LISTENING)]
     for name, value in (("policy", policy), ("starvation_limit", limit), ("compute_valid", 1),

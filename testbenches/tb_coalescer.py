@@ -25,6 +25,7 @@ def accesses(bench, count: int) -> list[dict]:
 
 @rounds(8)
 async def random_accesses(bench: Bench) -> None:
+    """Send random runs of equal and different keys; compare with the model in every cycle."""
     model, items = CoalescerModel(bench.geometry), accesses(bench, 200)
     driver, updates = StreamDriver(bench, "accesses"), StreamMonitor(bench, "updates")
 

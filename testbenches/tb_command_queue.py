@@ -189,6 +189,11 @@ def commands(bench: Bench, count: int) -> list[Command]:
 
 @rounds(8, cover=("a copy is skipped", "a refused command is skipped", "what was read is read again"))
 async def random_programs(bench: Bench) -> None:
+    """Run random programs with stops, repairs, resumes, skips and failed copies; compare with the model per cycle.
+
+    Additions, polls and timestamps are among the commands: a timestamp is the cycle in which the copies had left.
+    Stopped, the queue starts no read and no write; `waits` and `under_way` are compared too.
+    """
     program = Program(bench, commands(bench, 60))
     if await bench.run(lambda: program.done, 20_000):
         await bench.cycle()
@@ -197,7 +202,7 @@ async def random_programs(bench: Bench) -> None:
 
 @rounds(2)
 async def copies_only(bench: Bench) -> None:
-    """Take copies one after the other, though none has left."""
+    """Take copies one after the other while none has left."""
     program = Program(bench, [one._replace(op=COPY) for one in commands(bench, 40)])
     if await bench.run(lambda: program.done, 20_000):
         assert program.rung == 40

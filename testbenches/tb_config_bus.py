@@ -75,6 +75,7 @@ class Live:
 
 @rounds(6)
 async def random_transfers(bench: Bench) -> None:
+    """Send random APB transfers while inputs change; compare every answer with the model."""
     rng, model, bus = bench.rng, ConfigBusModel(bench.geometry), ApbDriver(bench)
     registers = register_map(bench.geometry)
     offsets = [offset for offset, _, _ in registers.all_registers()]
@@ -113,6 +114,7 @@ async def random_transfers(bench: Bench) -> None:
 
 @rounds(1)
 async def every_address(bench: Bench) -> None:
+    """Access every address; unknown, unaligned and read-only accesses return pslverr and change nothing."""
     model, bus = ConfigBusModel(bench.geometry), ApbDriver(bench)
     live = {name: 0 for name, _ in (*STATUS_BITS, *((f"count_{name}", 0) for name, _ in counters(bench.geometry)))}
     live |= {"chosen_threshold": 0, "monitor_mean": 0} | {f"waits_{name}": 0 for name, _ in WAITS}
@@ -122,6 +124,7 @@ async def every_address(bench: Bench) -> None:
 
 @rounds(4)
 async def first_errors(bench: Bench) -> None:
+    """Report several errors at once and during clearing; the model's first one stays, later ones are counted."""
     model, bus, registers = ConfigBusModel(bench.geometry), ApbDriver(bench), register_map(bench.geometry)
     shown = [register.offset for register in registers.fixed if register.name.startswith("ERROR")]
     clear = 1 << next(field.lsb for field in registers["CONTROL"].fields if field.name == "clear_error")
@@ -136,7 +139,7 @@ async def first_errors(bench: Bench) -> None:
 
 @rounds(4)
 async def what_is_read_is_of_its_cycle(bench: Bench) -> None:
-    """Change whatever there is around the access, errors that are reported in it included."""
+    """Change status, counters and errors in every cycle; a read returns the values of its own cycle."""
     model, bus, registers = ConfigBusModel(bench.geometry), ApbDriver(bench), register_map(bench.geometry)
     supplied = Live(bench, model, reports=0.1)
     shown = [register.offset for register in registers.fixed if register.access == "ro"]
@@ -150,6 +153,7 @@ async def what_is_read_is_of_its_cycle(bench: Bench) -> None:
 
 @rounds(8)
 async def reset_in_the_middle_of_a_transfer(bench: Bench) -> None:
+    """Reset in each phase of a transfer; the bus works afterwards and registers have their reset values."""
     model, bus = ConfigBusModel(bench.geometry), ApbDriver(bench)
     await bus.transfer(0x030, 3)
     await report(bench, model)

@@ -14,6 +14,7 @@ def _shown(bench: Bench) -> Shown:
 @rounds(16, cover=("a tag is hurt", "an entry is hurt", "back to back", "the last write matches",
                    "flawed but not needed"))
 async def random_rows(bench: Bench) -> None:
+    """Search random rows with flips in tags, entries and check bits; compare with the codec's model per cycle."""
     rng, tracker = bench.rng, bench.geometry.tracker
     protection = "secded" if tracker.protection == "none" else tracker.protection
     model = CorrectedRowModel(protection, tracker.ways, tracker.tag_bits, bench["entry"].width)

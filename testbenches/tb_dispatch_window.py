@@ -167,6 +167,11 @@ def requests(bench: Bench, count: int, window: int, wrong: float) -> Iterator[Re
 
 @rounds(12)
 async def random_requests(bench: Bench) -> None:
+    """Run random kernels with restarts; compare starts, heads, updates and errors with the model per cycle.
+
+    The head passes a finished id in the third cycle at the latest, one id per cycle. A request that starts no workgroup
+    goes when each wavefront tile has been admitted by one byte in the right region, so its tile is not complete sooner.
+    """
     rng, t, peers = bench.rng, bench.geometry.tracker, bench.geometry.dma.peers
     window = rng.choice((1, 3, t.window_slots, (2 << t.wg_bits) - 1))
     model = DispatchWindowModel(t, window, [0] * peers, [0] * peers)
@@ -194,6 +199,7 @@ async def random_requests(bench: Bench) -> None:
 
 @rounds(1)
 async def one_workgroup_per_cycle(bench: Bench) -> None:
+    """Start empty workgroups; the window lets one go in every cycle."""
     t = bench.geometry.tracker
     bench.set("window", t.window_slots)
     dispatcher, count = Dispatcher(bench, pauses=never), min(100, 1 << t.wg_bits)

@@ -30,6 +30,7 @@ def make_tiles(bench: Bench, per_region: list[int], workgroups: int) -> list[Tri
 
 @rounds(8)
 async def random_tiles(bench: Bench) -> None:
+    """Complete tiles in any order that the window allows; compare each command with the model."""
     allowed = [0, *(1 << bit for bit in range(bench.geometry.tracker.wf_bits + 1))]
     tables = random_tables(bench)
     for block in tables["block"]:

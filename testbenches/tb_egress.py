@@ -45,6 +45,7 @@ def random_line(bench: Bench, source: int, region: int) -> dict:
 
 @rounds(8)
 async def random_lines(bench: Bench) -> None:
+    """Send random lines of every source through random tables; compare packets, errors and credits with the model."""
     rng, g = bench.rng, bench.geometry
     tables = random_tables(bench)
     program(bench, tables)
@@ -98,10 +99,7 @@ async def random_lines(bench: Bench) -> None:
 
 @rounds(2)
 async def what_is_forgotten_is_no_error(bench: Bench) -> None:
-    """Begin and cease to forget in any cycle: a line that its region lets go leaves, or vanishes without a word.
-
-    On several routes it may leave on the first ones only.
-    """
+    """Assert `forget` in any cycle: a legal line leaves or vanishes, perhaps after some routes, without an error."""
     rng, g = bench.rng, bench.geometry
     tables = random_tables(bench)
     for region in tables["region"]:
@@ -146,7 +144,7 @@ async def what_is_forgotten_is_no_error(bench: Bench) -> None:
 
 @rounds(2)
 async def regions_share_a_route(bench: Bench) -> None:
-    """Let all regions leave on the same routes, whatever else they do, then each on the next one."""
+    """Let all regions use one route, then each the next one; compare every packet."""
     rng, g = bench.rng, bench.geometry
     tables = random_tables(bench)
     first = rng.randrange(g.dma.routes)

@@ -33,6 +33,7 @@ TAKEN_PER_ENGINE = 3  #: commands: one is worked on, two wait in the engine
 
 @rounds(6, cover=("coalesced", "guard_stall"))
 async def fused_kernels(bench: Bench) -> None:
+    """Run two random kernels through the bus; check every stream, and counters against the shape's totals."""
     gpu = FusedGpu(bench)
     for _ in range(2):  # configuration and counters of the first must not reach into the second
         await gpu.program(Kernel(bench))
@@ -46,7 +47,7 @@ async def fused_kernels(bench: Bench) -> None:
 
 @rounds(6, cover=("partly updated", "reads outstanding"))
 async def a_kernel_after_an_aborted_one(bench: Bench) -> None:
-    """Cut a kernel short by a soft reset and run another one, which is as on new hardware.
+    """Cut a kernel short by a soft reset and run another one, which runs as on new hardware.
 
     The first one's arrivals and the data of its reads are still to come.
     """
@@ -80,6 +81,7 @@ async def a_kernel_after_an_aborted_one(bench: Bench) -> None:
 
 @rounds(4, cover=("threshold_exceeded", "region_unconfigured"))
 async def a_wrong_update_is_told(bench: Bench) -> None:
+    """Exceed a threshold, or update an unmapped region; the bus gives code, ids, region and address."""
     gpu = FusedGpu(bench)
     await gpu.program(Kernel(bench))
     gpu.dispatch.reset()
@@ -112,7 +114,7 @@ async def told_once(gpu: FusedGpu, **error) -> None:
 
 @rounds(6)
 async def every_reporter_is_heard(bench: Bench) -> None:
-    """Report errors with addresses and ids of any value."""
+    """Report errors with addresses and ids of any value; details and COUNT_ERRORS are right."""
     gpu, rng, t = FusedGpu(bench), bench.rng, bench.geometry.tracker
     await gpu.program(Kernel(bench))
     gpu.dispatch.reset()
@@ -147,6 +149,7 @@ async def every_reporter_is_heard(bench: Bench) -> None:
 
 @rounds(1)
 async def the_hardware_says_what_it_is(bench: Bench) -> None:
+    """Read the identity and geometry registers; they equal the driver's values."""
     gpu = FusedGpu(bench)
     words = {register.offset: await gpu.bus.read(register.offset) for register in gpu.registers.fixed
              if register.access == "ro"}
@@ -184,7 +187,7 @@ def random_mappings(gpu: BareGpu) -> Tables:
 
 @rounds(8)
 async def every_region_goes_its_way(bench: Bench) -> None:
-    """Complete a block of each region, all tables random; regions may have the same entries of them.
+    """Complete a block of each region with random tables; compare lines, packets, events and errors with models.
 
     Workgroups are dispatched in every second round only; without, peers update those that are in the window
     nevertheless.
@@ -284,7 +287,7 @@ async def complete_one(gpu: BareGpu, region: int, wg: int, channel: int) -> None
 
 @rounds(2)
 async def a_gpu_that_stands_still(bench: Bench) -> None:
-    """Check that who waits says so, and that cycles of waiting are counted one by one."""
+    """Hold writes and the link; each stall counter grows by exactly the blocks that wait, and STATUS shows them."""
     gpu, geometry = BareGpu(bench), bench.geometry
     await gpu.map(1, repeated_line(gpu))
     channels, engines = geometry.channel.channels, geometry.dma.engines
@@ -321,7 +324,7 @@ async def a_gpu_that_stands_still(bench: Bench) -> None:
 
 @rounds(4, given=lambda g: min(g.dma.engines, g.channel.channels) > 1)
 async def engines_take_commands_in_turns(bench: Bench) -> None:
-    """Let one engine be stuck with its command; all others are read.
+    """Block one engine; exactly every N-th command waits for it, and all others are read.
 
     Commands whose turn it would be wait until it takes no more.
     """
@@ -347,7 +350,7 @@ async def engines_take_commands_in_turns(bench: Bench) -> None:
 
 @rounds(2)
 async def full_sets(bench: Bench) -> None:
-    """Open one tile more than a set has ways in each bank: it is refused, and those that are open complete."""
+    """Open one tile more than a set has ways in each bank: it is refused and counted, and the open tiles complete."""
     gpu, t = BareGpu(bench), bench.geometry.tracker
     await gpu.map(2, gpu.mapping(event=1, threshold=128))
     await gpu.drained()  # a long table clears itself after a reset
@@ -372,7 +375,7 @@ async def full_sets(bench: Bench) -> None:
 
 @rounds(2)
 async def a_region_that_goes_while_its_tiles_wait(bench: Bench) -> None:
-    """Take no events: two wait, and the third meets a region that is no longer there."""
+    """Take no events and unmap a region: two events wait, and the third tile is an error with its details."""
     gpu, t = BareGpu(bench), bench.geometry.tracker
     region = bench.rng.randrange(1, bench.geometry.dma.regions)
     await gpu.map(region, gpu.mapping(event=1, threshold=64))
@@ -400,7 +403,7 @@ def set_occupancy(bench: Bench, entries: list[int]) -> None:
 
 @rounds(16)
 async def the_monitor_decides_over_communication(bench: Bench) -> None:
-    """Check that its mean is that of all channels, and that the threshold holds exactly the arbiters back.
+    """Change occupancies in every cycle and channel; the mean, threshold and first request are the model's.
 
     The threshold is its own, or the register's.
     """
@@ -455,7 +458,7 @@ async def the_monitor_decides_over_communication(bench: Bench) -> None:
 
 @rounds(2)
 async def every_arbiter_is_programmed(bench: Bench) -> None:
-    """Set a threshold that lets nothing go: of two stores in every channel one follows the other after the limit."""
+    """Set a threshold that blocks communication; in every channel two stores are one starvation limit apart."""
     rng, channel, gpu = bench.rng, bench.geometry.channel, BareGpu(bench, drams=False)
     for stream in gpu.memory:
         stream.pause = pauses.never()
@@ -505,7 +508,7 @@ class _BusyUnits:
 
 @rounds(4)
 async def a_late_ring_goes_first(bench: Bench) -> None:
-    """Hold DMA reads back by ring-aware arbitration, until more workgroups than a stage has have started.
+    """Hold DMA reads back by ring-aware arbitration until more workgroups than STAGE have started.
 
     It does so as long as compute units read; MCA's threshold changes nothing.
     """
@@ -548,7 +551,7 @@ async def a_late_ring_goes_first(bench: Bench) -> None:
 
 @rounds(1)
 async def the_peers_windows_count(bench: Bench) -> None:
-    """Look at every bit of each head."""
+    """Move each peer's head in random steps and by each bit; exactly as many workgroups start as its window allows."""
     gpu, t, rng = BareGpu(bench), bench.geometry.tracker, bench.rng
     window = min(t.window_slots, 1 << t.wg_bits)
     shift = rng.randrange(window)
@@ -585,7 +588,7 @@ async def the_peers_windows_count(bench: Bench) -> None:
 
 @rounds(2)
 async def only_a_number_that_follows_restarts(bench: Bench) -> None:
-    """Restart with numbers that are ahead of the last one by each power of two, and some that do not follow.
+    """Restart with numbers ahead by each power of two, 0 and up to 254: only those up to 127 are accepted.
 
     The head that leaves has the number.
     """
@@ -612,7 +615,7 @@ async def only_a_number_that_follows_restarts(bench: Bench) -> None:
 
 @rounds(1)
 async def a_soft_reset_waits_for_each_channel(bench: Bench) -> None:
-    """Hold tracked writes back in one channel after the other: the reset is done when the last of them have left.
+    """Hold tracked writes back in each channel in turn; the reset ends when the last one has left.
 
     With a limit it ends then, and says that it was forced.
     """
@@ -667,7 +670,7 @@ async def a_soft_reset_waits_for_each_channel(bench: Bench) -> None:
 
 @rounds(1)
 async def a_link_that_takes_no_head_is_a_hang(bench: Bench) -> None:
-    """Watch a GPU that has nothing to do, one whose head the link does not take, and one whose head leaves in time."""
+    """Hold a head back: the watchdog reports it after its limit; an idle GPU or a moving head is no hang."""
     gpu, rng = BareGpu(bench), bench.rng
     device, listener = rng.sample(range(1 << bench.geometry.dma.device_bits), 2)
 
@@ -705,7 +708,7 @@ async def a_link_that_takes_no_head_is_a_hang(bench: Bench) -> None:
 
 @rounds(1)
 async def an_update_shows_until_its_event(bench: Bench) -> None:
-    """Look at STATUS a cycle later each time: an update is seen in every cycle of its way.
+    """Read STATUS one cycle later each time; the update is visible in every cycle until its event.
 
     While it is held back for a neighbour, no cycle differs from the others.
     """
@@ -738,7 +741,7 @@ def now_and_then(rng: Random) -> Iterator[bool]:
 
 @rounds(2, given=lambda g: safe_window(g) >= 2 * g.tracker.banks)
 async def admissions_take_turns_with_updates(bench: Bench) -> None:
-    """Let many of both wait for one bank: they go alternately, whenever it takes one."""
+    """Let admissions and the first channel's updates wait for one bank; their events alternate."""
     gpu, rng, t = BareGpu(bench), bench.rng, bench.geometry.tracker
     stored, admitted = rng.sample(range(1, bench.geometry.dma.regions), 2)
     await gpu.map(stored, gpu.mapping(event=1, threshold=64))
@@ -764,7 +767,7 @@ async def admissions_take_turns_with_updates(bench: Bench) -> None:
 
 @rounds(2, given=lambda g: g.tracker.banks > 1)
 async def every_update_is_counted(bench: Bench) -> None:
-    """Let updates of all banks wait for events to be taken, and then go at once."""
+    """Block events so that updates of all banks wait, then release them; counted and coalesced add up to all sent."""
     gpu, rng, t = BareGpu(bench), bench.rng, bench.geometry.tracker
     whole, part = rng.sample(range(1, bench.geometry.dma.regions), 2)
     await gpu.map(whole, gpu.mapping(event=1, threshold=64))

@@ -52,7 +52,7 @@ class Exchange:
 
 @rounds(12, cover=("a head waits for the link", "a head is heard", "a head is refused", "nobody listens"))
 async def random_heads(bench: Bench) -> None:
-    """Every input at random; heads, epochs and devices of every bit."""
+    """Change heads, epochs, listeners and links at random; compare every packet and known head with the model."""
     rng, exchange = bench.rng, Exchange(bench)
     link, moves = rng.choice((0.05, 0.5, 1.0)), rng.choice((0.05, 0.5, 1.0))
     head = epoch = number = 0
@@ -78,7 +78,7 @@ async def random_heads(bench: Bench) -> None:
 
 @rounds(4)
 async def the_last_head_arrives(bench: Bench) -> None:
-    """However slow the link was: every listener knows the last head in the end, and then nothing leaves."""
+    """Slow the link down; every listener has the last head in the end, and then nothing leaves."""
     rng, exchange = bench.rng, Exchange(bench)
     devices = rng.sample(range(exchange.devices), exchange.peers)
     told, known, head = [Listener(device, 1) for device in devices], dict.fromkeys(devices, 0), 0

@@ -49,6 +49,7 @@ def random_packet(bench: Bench, ranges: list[OpenRange], window: range, tiles: i
 
 @rounds(20, cover=("passes", "refused", "several refused", "waits", "last of its region"))
 async def random_arrivals(bench: Bench) -> None:
+    """Send random packets at the borders of open ranges and window; compare passes and errors with the model."""
     rng, g = bench.rng, bench.geometry
     names = bench.elements("arriving")
     told: tuple[int, dict] = (0, {})  #: channels refused in the cycle before, and the first one's packet

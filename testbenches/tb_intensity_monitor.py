@@ -16,6 +16,7 @@ async def step(bench: Bench, model: IntensityMonitorModel, occupancy: list[int],
 
 @rounds(100, cover=("threshold 127", "threshold 15", "threshold 5", "threshold 3"))
 async def random_phases(bench: Bench) -> None:
+    """Measure random phases; mean, quotient and threshold are the model's."""
     rng, channel, model = bench.rng, bench.geometry.channel, IntensityMonitorModel(bench.geometry)
     most = highest = channel.queue_entries
     above = min(255, 4 * most + 1)
@@ -52,7 +53,7 @@ async def random_phases(bench: Bench) -> None:
 
 @rounds(40, cover=("early", "later", "with the producer"))
 async def a_phase_has_enough_samples_whoever_sends_when(bench: Bench) -> None:
-    """Let communication come at any time and go again; the producer pauses, and ends."""
+    """Let communication start and stop at any time; a phase ends only with enough samples or its producer."""
     rng, channel, model = bench.rng, bench.geometry.channel, IntensityMonitorModel(bench.geometry)
     # The first round is sure to end with the producer: it runs for one cycle.
     least, last = (rng.choice((0, 0, 1, 3, 128)), rng.randrange(400)) if bench.number else (1, 1)
@@ -76,7 +77,7 @@ async def a_phase_has_enough_samples_whoever_sends_when(bench: Bench) -> None:
 
 @rounds(1)
 async def long_phases(bench: Bench) -> None:
-    """Measure for so long that sums and remainders need most of their bits.
+    """Measure nearly full queues so long that sums and remainders need most bits; mean and quotient are exact.
 
     A round number of samples is not none; at some time it is enough.
     """

@@ -17,6 +17,7 @@ def line(bench: Bench, engine: int, address: int) -> dict:
 
 @rounds(8)
 async def random_lines(bench: Bench) -> None:
+    """Send random lines from 1 to 8 engines; a queue per engine and channel checks place and order."""
     rng, g, model = bench.rng, bench.geometry, LineRouterModel(bench.geometry)
     CycleMonitor(bench, lambda: check_busy(bench, model))
     engines = [StreamDriver(bench, name, on_accept=lambda line, e=e: model.accept(e, line))
@@ -40,7 +41,7 @@ def check_busy(bench: Bench, model: LineRouterModel) -> None:
 
 @rounds(8)
 async def engines_take_turns_at_one_channel(bench: Bench) -> None:
-    """Send all engines' lines to one channel: it takes a line in every cycle, each engine's at its turn."""
+    """Send all engines' lines to one channel: it takes one line per cycle, from each engine in turn."""
     count, served, block = 40, [], bench.rng.getrandbits(12) << 12 | bench.number // 2 << 8
     engines = [StreamDriver(bench, name, never()) for name in bench.elements("lines")]
     for name in bench.elements("channels"):

@@ -84,6 +84,10 @@ class Channel:
 
 @rounds(16, cover=(*POLICIES, "guard stall", "merged", "starved", "full DRAM queue"))
 async def random_traffic(bench: Bench) -> None:
+    """Send three streams at few lines under changing policies; a scoreboard checks every cycle, `busy` and `holds`.
+
+    A sum counts as often as it has parts, in geometries whose updates carry that number.
+    """
     channel, policy = Channel(bench), list(POLICIES)[bench.number // 2 % len(POLICIES)]
     channel.configure(policy)
     bench.reach(policy)
@@ -106,10 +110,7 @@ async def random_traffic(bench: Bench) -> None:
 
 @rounds(8, cover=("forgotten", "reported"))
 async def what_is_forgotten_is_performed_and_not_reported(bench: Bench) -> None:
-    """Let `forget` come and go under traffic, in every second round.
-
-    Nothing but updates is lost, and reads stay after the writes.
-    """
+    """Toggle `forget` under traffic: only updates are missing, and reads stay behind the writes."""
     channel, rng = Channel(bench), bench.rng
     channel.configure(rng.choice(list(POLICIES)))
     sent = {name: traffic(bench, name, 100) for name in channel.drivers}
@@ -134,7 +135,7 @@ async def what_is_forgotten_is_performed_and_not_reported(bench: Bench) -> None:
 
 @rounds(4)
 async def a_tracked_write_shows_wherever_it_waits(bench: Bench) -> None:
-    """Stop the DRAM: of three commands the second and the third stay in their queue."""
+    """Stop DRAM: `holds` is 1 exactly if one of the queued commands is a tracked write."""
     for name in ("compute", "inbound"):
         tracked = bench.rng.randrange(4)
         items = [{"address": 0, "bytes": 64, "op": 1, "source": 0, "region": region, "wf": 0, "wg": 0}
@@ -171,7 +172,7 @@ async def no_more_is_granted_than_the_guard_can_count(bench: Bench) -> None:
 
 @rounds(16)
 async def the_arbiter_decides(bench: Bench) -> None:
-    """Send untracked traffic that never pauses: then the ports say all that the arbiter sees.
+    """Send untracked traffic without pauses under every policy; grants equal the arbiter model's per cycle.
 
     Inbound and DMA alternate.
     """
@@ -218,7 +219,7 @@ async def the_arbiter_decides(bench: Bench) -> None:
 
 @rounds(1)
 async def every_bit_of_the_limit_counts(bench: Bench) -> None:
-    """Let communication wait for a full DRAM queue: it starves once it last went as many cycles ago as the limit."""
+    """Fill the DRAM queue for 32,768 cycles: `starved` rises at the limit, not before, for each bit of it."""
     driver = StreamDriver(bench, "inbound", never())
     driver.send_all({**item, "region": 0} for item in traffic(bench, "inbound", 4))
     await bench.until(lambda: bench.get("dram.valid") and bench.get("communication_waiting"),

@@ -6,6 +6,7 @@ from t3sim.testbenches.reference.memory_codec import MemoryCodecModel
 
 @rounds(4, cover=("right", "corrected", "uncorrectable"))
 async def random_words(bench: Bench) -> None:
+    """Decode random words, and encoded ones with up to four flips; compare with the model."""
     rng, tracker = bench.rng, bench.geometry.tracker
     protection = "secded" if tracker.protection == "none" else tracker.protection
     model = MemoryCodecModel(protection, tracker.tag_bits + 1)

@@ -80,6 +80,7 @@ def near_lines(bench: Bench) -> list[int]:
 
 @rounds(10, cover=("begins", "joins", "completes", "refuses", "evicts", "expires"))
 async def random_parts(bench: Bench) -> None:
+    """Send parts of more lines than fit, which differ in one bit; compare packets and events with the model."""
     rng, g = bench.rng, bench.geometry
     most = min(5, g.most_parts)
     # The first round is sure to have sums of many parts, none of which is waited for long.
@@ -158,7 +159,7 @@ async def random_parts(bench: Bench) -> None:
 
 @rounds(1)
 async def waits(bench: Bench) -> None:
-    """Let a sum wait for a part that does not come, for as long as each bit of the timeout says.
+    """Let a sum wait alone, then among refused parts; it leaves after the timeout, tried with each bit of it.
 
     In the end let it do so beside parts that come in every cycle, and are refused.
     """
@@ -184,7 +185,7 @@ async def waits(bench: Bench) -> None:
 
 @rounds(1)
 async def turns(bench: Bench) -> None:
-    """Let all sources send sums that are whole: each gets as many turns as another."""
+    """Let all sources send complete sums; each gets as many turns as the others."""
     g = bench.geometry
     bits = g.tracker.address_bits - g.switch.packet_shift
     bench.set("whole", 1)
@@ -201,7 +202,7 @@ async def turns(bench: Bench) -> None:
 
 @rounds(2)
 async def flushes(bench: Bench) -> None:
-    """Let a kernel be over while sums of it and of the next wait: its own leave, and no others."""
+    """Flush while sums of an ended kernel and of the next one wait; only the ended kernel's leave."""
     rng, g = bench.rng, bench.geometry
     driver, before = StreamDriver(bench, bench.elements("parts")[0]), rng.randint(1, 255)
     after = before % 255 + 1

@@ -11,6 +11,7 @@ from t3sim.testbenches.scoreboard import Scoreboard
 
 @rounds(10)
 async def random_columns(bench: Bench) -> None:
+    """Add, store and exclusive-or random columns around every exponent; compare every bit with the exact model."""
     bits = bench["result.payload"].width
     results = Scoreboard("results")
     operands = StreamDriver(bench, "operands", on_accept=lambda item: results.expect(

@@ -6,6 +6,7 @@ from t3sim.testbenches.reference.order_guard import OrderGuardModel, bucket_of
 
 @rounds(8, cover=("blocked", "free", "blocked by the write of this cycle"))
 async def random_writes(bench: Bench) -> None:
+    """Grant and retire random writes; blocking and room equal the model's in every cycle."""
     rng, g, model = bench.rng, bench.geometry, OrderGuardModel(bench.geometry)
     lines = [rng.getrandbits(g.tracker.address_bits) for _ in range(2 * min(20, g.channel.guard_buckets))]
     query = rng.choice(lines)
@@ -48,7 +49,7 @@ async def random_writes(bench: Bench) -> None:
 
 @rounds(2, cover=("no room",))
 async def counters_go_round(bench: Bench) -> None:
-    """Give one bucket as many outstanding writes as its counters can tell apart, twice, so that they wrap around."""
+    """Give one bucket as many outstanding writes as its counters can tell apart, twice, so that they wrap."""
     g, model = bench.geometry, OrderGuardModel(bench.geometry)
     line = bench.rng.getrandbits(g.tracker.address_bits)
     bucket = bucket_of(line, g)

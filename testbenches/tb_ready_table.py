@@ -36,7 +36,7 @@ class Table:
 
 @rounds(12, cover=("taken", "taken at once", "restart", "after the last group"))
 async def random_kernels(bench: Bench) -> None:
-    """Most tiles are of few groups; some asks wait for a restart and the next kernel."""
+    """Complete tiles, mostly of few groups, across restarts; compare every answer with the model per cycle."""
     rng, most = bench.rng, bench.geometry.tracker.wg_bits
     table = Table(bench, rng.randrange(most))
     often, restarts = rng.choice((0.1, 0.5, 1.0)), rng.choice((0, 0.02))
@@ -56,7 +56,7 @@ async def random_kernels(bench: Bench) -> None:
 
 @rounds(4)
 async def as_many_tiles_as_can_be_counted(bench: Bench) -> None:
-    """Complete as many, and more: the counter stays at its largest value."""
+    """Complete more tiles than a counter can count: it stays at its largest value."""
     table, most = Table(bench, bench.geometry.tracker.wg_bits - 1), (1 << READY_COUNT_BITS) - 1
     for _ in range(bench.cut or most + 5):
         await table.cycle(bench.rng.randrange(table.ids >> 1))
@@ -67,7 +67,7 @@ async def as_many_tiles_as_can_be_counted(bench: Bench) -> None:
 
 @rounds(2 * READY_COUNT_BITS)
 async def asks_for_more_than_is_complete_wait(bench: Bench) -> None:
-    """Each bit of what is asked for counts, and ids after the last group, each bit of theirs, do not."""
+    """Ask for each power of two, and complete ids past the last group: every bit counts, nothing is answered."""
     table, bit = Table(bench, 0), bench.number // 2
     group = bench.rng.randrange(table.groups)
     most = bench.geometry.tracker.wg_bits

@@ -22,6 +22,7 @@ async def run(bench: Bench, cycles: int, stage: int, idle: float, starts: float,
 
 @rounds(20, cover=("late", "in time", "restart"))
 async def random_rings(bench: Bench) -> None:
+    """Start workgroups and hold commands at random, with stages from 0 up; compare with the model per cycle."""
     rng, most = bench.rng, (1 << bench["stage"].width) - 1
     await run(bench, bench.cut or 300, min(rng.choice((0, 1, 5, 40)), most - 1),
               rng.choice((0.001, 0.01, 0.2, 0.5)), 0.5, rng.choice((0.002, 0.05)))
@@ -29,7 +30,7 @@ async def random_rings(bench: Bench) -> None:
 
 @rounds(4)
 async def as_many_workgroups_as_can_be_counted(bench: Bench) -> None:
-    """Start as many workgroups as can be counted, and more.
+    """Start more workgroups than can be counted.
 
     The count stays at its largest value, so that of stages that large no ring is late.
     """

@@ -128,6 +128,7 @@ async def configure(bench: Bench, whole: int, timeout: int, epoch: int = 1) -> N
 
 @rounds(6, cover=("merged",))
 async def random_packets(bench: Bench) -> None:
+    """Send parts, copies and stray packets of two kernels, with credits late or in bursts; compare with the model."""
     rng, g = bench.rng, bench.geometry
     whole, timeout, epoch = rng.randint(2, min(4, g.most_parts)), rng.choice((3, 20)), rng.randint(1, 255)
     model = SwitchModel(g, whole)
@@ -168,7 +169,7 @@ async def random_packets(bench: Bench) -> None:
 
 @rounds(4)
 async def kernels_over(bench: Bench) -> None:
-    """Send packets of kernels that are over, and of those that are not: these leave, the others are counted."""
+    """Send packets of kernels that are over and of running ones: only the latter leave, the others are counted."""
     rng, g = bench.rng, bench.geometry
     epoch, model = rng.randint(1, 255), SwitchModel(g, 1)
     await configure(bench, 1, 20, epoch)
@@ -193,7 +194,7 @@ async def kernels_over(bench: Bench) -> None:
 
 @rounds(1)
 async def settings(bench: Bench) -> None:
-    """Write what each setting can have, and what it cannot: that is refused, changes nothing, and is an error."""
+    """Write possible and impossible values to each setting; the impossible ones are errors and change nothing."""
     rng, g, registers = bench.rng, bench.geometry, switch_registers(bench.geometry)
     bus = ApbDriver(bench, "apb.")
     epoch = rng.randint(1, 255)
@@ -244,7 +245,7 @@ async def settings(bench: Bench) -> None:
 
 @rounds(2)
 async def turns(bench: Bench) -> None:
-    """Send sums and copies to a GPU that gives credits back slowly: they leave in turn."""
+    """Send sums and copies to a GPU that returns credits slowly: at most two of a kind leave in a row."""
     rng, g = bench.rng, bench.geometry
     whole, shift = 1, g.switch.packet_shift
     model, left = SwitchModel(g, whole), []
@@ -270,7 +271,7 @@ async def turns(bench: Bench) -> None:
 
 @rounds(4)
 async def sources(bench: Bench) -> None:
-    """Let all GPUs, or two, send copies to each in turn, which takes them slowly: all get as many turns."""
+    """Let all GPUs, or any two, copy to one that takes slowly: each gets as many turns."""
     g = bench.geometry
     model = SwitchModel(g, 2)
     await configure(bench, g.most_parts, 1_000)
@@ -291,7 +292,7 @@ async def sources(bench: Bench) -> None:
 
 @rounds(4)
 async def errors(bench: Bench) -> None:
-    """Each error by itself, at each port, with its details, kept until it is cleared; two at once; and a silent GPU."""
+    """Cause each error at each port, and two at once; details stay until cleared. A silent GPU is named."""
     rng, g, registers = bench.rng, bench.geometry, switch_registers(bench.geometry)
     bus, shift = ApbDriver(bench, "apb."), g.switch.packet_shift
     line, number = rng.getrandbits(g.tracker.address_bits - shift), rng.randint(1, 255)

@@ -132,11 +132,13 @@ async def _random_updates(bench: Bench, tracker: Tracker) -> None:
 
 @rounds(12, cover=("REGION_UNCONFIGURED", "THRESHOLD_EXCEEDED", "REGION_MISMATCH", "full set"))
 async def random_updates(bench: Bench) -> None:
+    """Send random updates to few sets; compare triggers, errors, faults and occupied ways with the model."""
     await _random_updates(bench, Tracker(bench))
 
 
 @rounds(1)
 async def back_to_back_updates_of_one_entry(bench: Bench) -> None:
+    """Update one entry in consecutive cycles: each update takes one cycle."""
     cycles: list[int] = []
     tracker = Tracker(bench)
     tracker.updates.pause = tracker.output.pause = never()
@@ -152,7 +154,7 @@ async def back_to_back_updates_of_one_entry(bench: Bench) -> None:
 
 @rounds(3)
 async def an_update_without_a_free_way_is_refused(bench: Bench) -> None:
-    """Refuse an update: nothing after it waits, the tiles that are open complete, and then there is room."""
+    """Open one tile more than ways: it is refused, open tiles complete, and then there is room."""
     tracker = Tracker(bench)
     t = tracker.geometry
     tracker.updates.send_all(tracker.update(t.sets * n, 0, 3 if n else 4, 1) for n in range(t.ways))
@@ -179,7 +181,7 @@ async def an_update_without_a_free_way_is_refused(bench: Bench) -> None:
 
 @rounds(12, cover=("a tag is corrected", "an entry is corrected"), given=corrects)
 async def a_flip_of_any_word_changes_nothing(bench: Bench) -> None:
-    """Flip bits at any time, again and again, but always the word's same bit."""
+    """Flip the same bit of any word again and again, at any time; all triggers stay right (SECDED)."""
     tracker, flips, pause = Tracker(bench), Flips(bench), bench.pause()
     bits = {place: flips.mask(place, 1) for place in flips.places}
     faults = Faults(bench, flips)
@@ -190,7 +192,7 @@ async def a_flip_of_any_word_changes_nothing(bench: Bench) -> None:
 
 @rounds(24, cover=("a tag is lost", "an entry is lost", "no fault"), given=protected)
 async def every_flip_is_told_with_its_place(bench: Bench) -> None:
-    """Send updates of one row, each when the bank is idle: faults, errors, triggers and ways, one by one."""
+    """Flip one or two bits between updates of one row; compare faults, errors, triggers and ways per update."""
     rng, t, tracker, flips = bench.rng, bench.geometry.tracker, Tracker(bench), Flips(bench)
     tracker.updates.on_accept = None
     most, faults = 2 if t.protection == "secded" else 1, Faults(bench, flips)
@@ -308,7 +310,7 @@ class OnceEach(Tracker):
 @rounds(32, cover=("a tag is lost", "an entry is lost", "a tile never fires"),
         given=lambda geometry: protected(geometry) and geometry.tracker.ways > 2)
 async def a_word_that_is_lost_never_fires(bench: Bench) -> None:
-    """Flip more bits than can be corrected, in at most one word of each row, while random updates run."""
+    """Flip more bits than can be corrected, in one word per row at most; only those tiles do not trigger."""
     rng, t, tracker, flips = bench.rng, bench.geometry.tracker, OnceEach(bench), Flips(bench)
     faults, rows = Faults(bench, flips), rng.sample(range(t.sets_per_bank), t.sets_per_bank)
 

@@ -44,6 +44,7 @@ class Merge:
 
 @rounds(8)
 async def random_triggers(bench: Bench) -> None:
+    """Send triggers from 1 to 8 banks; a queue per bank checks each, and its workgroup a cycle ahead."""
     merge = Merge(bench)
     merge.send(100)
     if await bench.run(lambda: merge.idle, 20_000):
@@ -53,6 +54,7 @@ async def random_triggers(bench: Bench) -> None:
 
 @rounds(2)
 async def one_trigger_per_cycle(bench: Bench) -> None:
+    """Keep all banks full: one trigger leaves per cycle, from the banks in turn."""
     merge = Merge(bench)
     for stream in (*merge.drivers, merge.merged):
         stream.pause = never()

@@ -45,6 +45,7 @@ class Network:
 
 @rounds(6)
 async def random_updates(bench: Bench) -> None:
+    """Send random updates from every channel; a queue per channel and bank checks place and order."""
     network, t = Network(bench), bench.geometry.tracker
     step = t.banks if bench.rng.random() < 0.3 else 1  # banks: all for one bank
     for c, driver in enumerate(network.drivers):

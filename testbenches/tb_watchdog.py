@@ -38,6 +38,7 @@ async def run(bench: Bench, cycles: int, limits: tuple[int, ...], moving: float,
 
 @rounds(16, cover=("told",))
 async def random_stillness(bench: Bench) -> None:
+    """Vary movement, waiting, limits and clearings at random; compare reports with the model per cycle."""
     rng = bench.rng
     limits = rng.choice(((2, 0, 1), (3, 1), (2,), (4,), (8,)))
     # Periods in which something moves, and such in which nothing does, follow each other in any order.
@@ -47,7 +48,7 @@ async def random_stillness(bench: Bench) -> None:
 
 @rounds(2)
 async def long_limits(bench: Bench) -> None:
-    """Carry through the count; a limit of only upper bits is not taken for a small one, nor for none."""
+    """Count past every carry; a limit with only upper bits is neither a small one nor none."""
     one_is_due = bench.number % 2
     limits = (9,) if one_is_due else tuple(1 << bit for bit in range(4, WATCHDOG_LIMIT_BITS))  # twelve: none is due
     told = await run(bench, (14 if one_is_due else len(limits)) * WATCHDOG_PERIOD, limits, 0, 1, 0)

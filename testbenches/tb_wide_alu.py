@@ -65,7 +65,7 @@ def operands(bench: Bench) -> tuple[StreamDriver, Scoreboard]:
 
 @rounds(1)
 async def smallest_sums_in_8_bits(bench: Bench) -> None:
-    """Each bit of a subnormal sum, over the smallest scales, which make a number of it."""
+    """Drain subnormal sums with each bit set, over the smallest scales; compare with the exact model."""
     sent, results = operands(bench)
     for number, one in enumerate(SUMS):
         for bit in range(24 if one.narrows else 0):
@@ -77,7 +77,7 @@ async def smallest_sums_in_8_bits(bench: Bench) -> None:
 
 @rounds(1)
 async def ties_of_a_fixed_point(bench: Bench) -> None:
-    """Numbers half-way between two of bf16 or fp16, and a single bit beside that, of every size."""
+    """Drain numbers half-way between two of bf16 or fp16, or one bit beside that, of every size."""
     sent, results = operands(bench)
     every = (1 << bench["result.payload"].width) - 1
     halves = [(1 << kept | bench.rng.getrandbits(kept) | 1) << further | (1 << low if low < further else 0)
@@ -92,7 +92,7 @@ async def ties_of_a_fixed_point(bench: Bench) -> None:
 
 @rounds(1)
 async def every_number_of_8_bits(bench: Bench) -> None:
-    """Each alone, over a scale of 1 and over a small one."""
+    """Add every 8-bit number over a scale of 1 and a small one; compare with the exact model."""
     sent, results = operands(bench)
     every = (1 << bench["result.payload"].width) - 1
     for number, one in enumerate(SUMS):
@@ -105,6 +105,7 @@ async def every_number_of_8_bits(bench: Bench) -> None:
 
 @rounds(20)
 async def random_sums(bench: Bench) -> None:
+    """Draw numbers at the boundaries of their formats, any bits and scales, for every sum; compare with the model."""
     bits = bench["result.payload"].width
     sent, results = operands(bench)
     for _ in range(500):

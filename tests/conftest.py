@@ -18,6 +18,8 @@ LEFT_OUT = {"builds_rtl", "builds_loops", "long", "slow"}  #: marks of what `mak
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=None, metavar="N",
                      help="seed of random stimulus; 1 without it; -1 draws one")
+    parser.addoption("--engines", action="store_true",
+                     help="tests/rtl: each test on Amaranth's simulator and on the compiled design, with the ratio")
     parser.addoption("--compile-nothing", action="store_true",
                      help="only short tests without the marks of what must be built; one that builds after all fails")
 

@@ -5,8 +5,7 @@
 # models, traces and explanations use. Here is one that lets communication go while the DRAM queue is short.
 
 # %%
-from t3sim.rtl.arbiter import COMMUNICATION, COMPUTE, POLICIES, Policy, Reason, View
-from t3sim.rtl.arbiter.policy import ALONE
+from t3sim.rtl.arbiter.policy import ALONE, COMMUNICATION, COMPUTE, Policy, Reason, View
 
 SHORT_ENTRIES = 16
 _SHORT = Reason("the DRAM queue is short: communication goes")
@@ -27,7 +26,7 @@ def decide(view: View):
 
 
 short_queue = Policy(
-    code=len(POLICIES), name="short_queue", title="short queue",
+    code=4, name="short_queue", title="short queue",  # 4: the next free code
     description=f"Communication goes first while the DRAM queue holds fewer than {SHORT_ENTRIES} requests.",
     goes_by=("occupancy",), reasons=(ALONE, _SHORT, _LONG), grants=grants, decide=decide)
 
@@ -72,6 +71,8 @@ import random
 
 import pandas
 
+from t3sim.rtl.arbiter import POLICIES
+
 
 def waits(policy: Policy, asks: float, cycles: int = 20_000, queue_entries: int = 64) -> dict[str, float]:
     """Mean wait of each stream, if each asks with this probability in a cycle."""
@@ -97,7 +98,7 @@ def waits(policy: Policy, asks: float, cycles: int = 20_000, queue_entries: int 
 pandas.DataFrame({policy.title: waits(policy, asks=0.23) for policy in (*POLICIES.values(), short_queue)}).T
 
 # %% [markdown]
-# To run it in the whole machine, put the first cell into `rtl/arbiter/short_queue.py` and its record into
-# `rtl/arbiter/policies.py`: one file and one line. Then `t3 run --policy short_queue` simulates it, `t3 trace` and
-# `t3 explain` call its decisions by its reasons, and `make formal BLOCK=arbiter` proves how long it lets communication
-# wait, or shows that it may wait for ever.
+# To run it in the whole machine, put the first cell into `rtl/arbiter/short_queue.py`, and import its record in
+# `rtl/arbiter/policies.py` and append it there ([steps](../how-to/extend.md#an-arbitration-policy)). Then
+# `t3 run --policy short_queue` simulates it, `t3 trace` and `t3 explain` call its decisions by its reasons, and
+# `make formal BLOCK=arbiter` proves how long it lets communication wait, or shows that it may wait for ever.

@@ -1,7 +1,7 @@
 """Arbitration between the compute and the communication stream of a memory channel.
 
-Importing the package needs no Amaranth: what a policy is called, sees and decides are plain facts that models, tools
-and documentation read. The hardware is `t3sim.rtl.arbiter.arbiter.Arbiter`.
+Importing the package needs no Amaranth, because models, tools and documentation read the policies' names, inputs and
+decisions. The hardware is `t3sim.rtl.arbiter.arbiter.Arbiter`.
 """
 
 from t3sim.rtl.arbiter.policies import GROUP, INSTALLED, POLICIES, POLICY_BITS, points_of

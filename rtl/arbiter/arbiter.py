@@ -1,4 +1,4 @@
-"""The memory channel's arbiter: selects a policy and keeps the state that policies share."""
+"""The memory channel's arbiter: applies a policy and keeps the state that policies share."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
@@ -14,14 +14,14 @@ STARVATION_BITS = 16
 class Arbiter(wiring.Component):
     """Grants one of two streams per cycle (T3 paper, section 4.5).
 
-    The starvation counter counts cycles since communication was last granted, or since the reset, whether a request
-    waits or not, and stands still at the limit. `starved` rises when it is there: with limit t and a grant in cycle 0,
-    the next request may be refused up to cycle t and has priority from cycle t + 1 on, so the first one after a long
-    pause has it at once. Which policies go by it is in their records.
-
-    Communication is late when the ring is, or when compute has overtaken it here: when `overtaken_at` compute requests
-    went while communication could have, without a grant to it between them, and until none of it waits any more. The
-    monitor of the ring sees neither what waits in a channel nor other kernels' requests.
+    1. The starvation counter counts cycles since the last grant to communication, or since reset, even while no request
+       waits, and stops at the limit. `starved` is 1 while it is at the limit: with limit t and a grant in cycle 0, a
+       request may be refused up to cycle t and has priority from cycle t + 1 on. Each policy's record says whether it
+       uses `starved`.
+    2. Communication is late while the ring is, or while compute has overtaken it in this channel. That state begins
+       after `overtaken_at` compute grants in cycles in which communication could be taken, without a grant to it in
+       between, and ends when no communication waits. It covers waits in the channel and other kernels' requests, which
+       the ring monitor does not see.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class Arbiter(wiring.Component):
     Members
     -------
     policy : In(POLICY_BITS)
-        Code of a policy in `POLICIES`; one that no policy has is taken for 0.
+        Code of a policy in `POLICIES`; an unused code acts as 0.
     threshold : In(7)
         Entries of the DRAM queue, 127: none.
     starvation_limit : In(16)
@@ -41,16 +41,15 @@ class Arbiter(wiring.Component):
     ring_late : In(1)
         The ring is behind the GEMM.
     compute_valid, communication_valid : In(1)
-        A request of this stream could be taken, the output aside.
+        A request of this stream could be taken, apart from `ready`.
     communication_waiting : In(1)
-        A communication request is there, even if something holds it back.
+        A communication request waits, even if it is blocked.
     ready : In(1)
         The output can take a request. No grant without it.
     occupancy : In(occupancy_bits + 1)
-        Entries of the DRAM queue in use, the request on its way there included.
+        Entries of the DRAM queue in use, including the request on its way there.
     grant_compute, grant_communication : Out(1)
         At most one; the request moves in this cycle.
-    starved : Out(1)
     """
 
     def __init__(self, geometry: Geometry, *, overtaken_at: int = OVERTAKEN_AT) -> None:
@@ -73,7 +72,7 @@ class Arbiter(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        last_communication = Signal(init=1)  # compute has the first turn
+        last_communication = Signal(init=1)  # so compute has the first turn
         elapsed = Signal(STARVATION_BITS)
         below_limit = Signal()
         m.d.comb += [below_limit.eq(elapsed < self.starvation_limit),

@@ -1,4 +1,4 @@
-"""Chooses MCA's occupancy threshold by watching the producer kernel alone."""
+"""Chooses MCA's occupancy threshold while the producer kernel runs alone."""
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import wiring
@@ -8,32 +8,31 @@ from t3sim.rtl.arbiter.policy import THRESHOLD_BITS, THRESHOLD_NONE
 from t3sim.rtl.geometry import Geometry
 
 BREAKPOINT_BITS = 8  #: quarters of a queue entry
-LEAST_BITS, LEAST_UNIT = 8, 64  #: samples of a phase, at least
-#: Entries of 64 bytes, by rising memory intensity: 30, 10 and 5 in the T3 paper (section 6.1.3), in whose simulator a
-#: request has 32 bytes (GPGPU-Sim's sectors).
+LEAST_BITS, LEAST_UNIT = 8, 64  #: least samples of a phase
+#: Entries of 64 bytes, by rising memory intensity. The T3 paper has 30, 10 and 5 (section 6.1.3), for requests of 32
+#: bytes (GPGPU-Sim's sectors).
 THRESHOLDS = (THRESHOLD_NONE, 15, 5, 3)
 
 
 class IntensityMonitor(wiring.Component):
     """Picks the threshold from the mean DRAM queue occupancy of the isolated phase (T3 paper, section 4.5).
 
-    The phase runs from `restart` until the first communication request, but not before `least` samples, unless the
-    producer has ended: what a neighbour sends that started earlier must not leave the choice to a few samples. In each
-    cycle with the producer active, one channel's occupancy is added up, the channels taking turns; after
-    2**sample_bits of them no more are.
+    1. The phase begins at `restart`. It ends with the first communication request, but not before `least` samples
+       unless the producer has ended, so an early neighbour cannot leave the choice to a few samples.
+    2. Each cycle with the producer active takes one sample, from the channels in turn, up to 2**sample_bits samples.
+    3. The mean is floor(4 * sum / samples) in quarters of an entry, or 0 without samples. Its exact division takes one
+       cycle per quotient bit, then `done` rises.
+    4. The threshold is none if mean < breakpoints[0], 15 if < [1], 5 if < [2], else 3. Before `done` there is no
+       threshold.
 
-    Then mean = floor(4 * sum / samples), in quarters of an entry, is divided out exactly, one quotient bit per
-    cycle; `done` rises with it. mean < breakpoints[0]: no threshold; < [1]: 15; < [2]: 5; else 3.
-    Breakpoints are expected to rise. A phase without any sample has mean 0. Before `done`, and after a reset
-    without a restart, there is no threshold.
+    The breakpoints must rise.
 
     Members
     -------
     restart : In(1)
-        A new kernel: forget, and watch from the next cycle on.
-    producer_active : In(1)
+        Pulse: a new kernel; sample from the next cycle on.
     communication_seen : In(1)
-        A communication request is waiting anywhere. The cycle that ends the phase is no sample.
+        A communication request waits in any channel. The cycle that ends the phase is no sample.
     least : In(8)
         Units of 64 samples.
     occupancy : In(occupancy_bits).array(channels)
@@ -44,7 +43,6 @@ class IntensityMonitor(wiring.Component):
         Entries, 127: none. Function of registers and `breakpoints`.
     mean : Out(occupancy_bits + 2)
         Quarters of an entry; 0 before `done`.
-    done : Out(1)
     """
 
     def __init__(self, geometry: Geometry) -> None:
@@ -75,7 +73,7 @@ class IntensityMonitor(wiring.Component):
         phase_ends = Signal()
         last_sample = Signal(channel.occupancy_bits)  # not yet added
         samples = Signal(channel.sample_bits + 1)
-        # The sum while watching; while dividing, remainder above and quotient below.
+        # The sum; during the division the remainder above the quotient.
         work = Signal(len(samples) + mean_bits)
         work_shifted = Signal.like(work)
         difference = Signal(len(samples) + 1)

@@ -11,16 +11,16 @@ from t3sim.rtl.arbiter.policy import Policy
 from t3sim.rtl.arbiter.ring_aware import RING_AWARE
 from t3sim.rtl.arbiter.round_robin import ROUND_ROBIN
 
-_MOST = 16  #: the register POLICY has four bits for the code
-GROUP = "t3sim.policies"  #: of the entry points by which other distributions add theirs
+_MOST = 16  #: the register POLICY has 4 bits for the code
+GROUP = "t3sim.policies"  #: entry points of other distributions' policies
 
 
 class EntryPointError(ValueError):
-    """Entry points of another distribution that cannot be read, or a policy of one that cannot be loaded."""
+    """Another distribution's entry points cannot be read, or its policy cannot be loaded."""
 
 
 def table(policies: Sequence[Policy]) -> dict[str, Policy]:
-    """Return the policies by name. Raises ValueError if codes do not count from 0, or if a name is used twice."""
+    """Return the policies by name. Raises ValueError if codes do not count from 0 or a name repeats."""
     for code, policy in enumerate(policies):
         if policy.code != code:
             raise ValueError(f"policy {policy.name!r} has code {policy.code}: at its place it needs {code}")
@@ -40,7 +40,7 @@ _OWN = (
 
 
 def points_of(group: str) -> list[EntryPoint]:
-    """List a group's entry points by their names. Raises EntryPointError for a file or a value that is none."""
+    """List a group's entry points by name. Raises EntryPointError for an unreadable file or a malformed value."""
     try:
         found = sorted(entry_points(group=group))
     except Exception as error:
@@ -58,7 +58,7 @@ def points_of(group: str) -> list[EntryPoint]:
 
 
 def installed(own: Sequence[Policy]) -> tuple[Policy, ...]:
-    """Load the policies of other distributions; codes count on in the order of their names. Raises EntryPointError."""
+    """Load other distributions' policies, with codes in the order of their names. Raises EntryPointError."""
     found, taken = [], {policy.name for policy in own}
     for point in points_of(GROUP):
         if point.name in taken:
@@ -69,7 +69,7 @@ def installed(own: Sequence[Policy]) -> tuple[Policy, ...]:
                 raise ValueError(f"its name is {policy.name!r}")
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # also of one that ends the program
+        except BaseException as error:  # also SystemExit
             try:
                 said = f": {' '.join(str(error).split())[:200]}"
             except Exception:
@@ -83,6 +83,6 @@ def installed(own: Sequence[Policy]) -> tuple[Policy, ...]:
     return tuple(found)
 
 
-INSTALLED = installed(_OWN)  #: with hardware, too: what is compiled for one set of them is not for another
+INSTALLED = installed(_OWN)  #: also in hardware, so compiled designs depend on the set
 POLICIES = table((*_OWN, *INSTALLED))
 POLICY_BITS = max(1, (len(POLICIES) - 1).bit_length())

@@ -1,4 +1,4 @@
-"""Arbitration by who is late, the GEMM or communication: that of "T3-MCA+"."""
+"""Arbitration by whether the ring is behind the GEMM: "T3-MCA+"."""
 
 from t3sim.rtl.arbiter.policy import ALONE, COMMUNICATION, COMPUTE, COMPUTE_FIRST, DRAIN, Decision, Policy, Reason, View
 

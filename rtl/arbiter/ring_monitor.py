@@ -8,11 +8,11 @@ from t3sim.rtl.geometry import Geometry
 
 
 class RingMonitor(wiring.Component):
-    """Say whether the ring gets through a stage's tiles within a stage (what the `ring_aware` arbitration goes by).
+    """Reports whether the ring is behind the GEMM, for the `ring_aware` policy.
 
-    A stage's workgroups complete their tiles nearly together, so that commands wait for the DMA engines says
-    nothing yet. A ring that keeps up has sent them before the next stage has ended, and for a moment none waits. Here
-    the workgroups are counted that started since then: when they are more than a stage has, the ring is late.
+    A stage's workgroups complete their tiles almost together, so waiting DMA commands alone do not mean that the ring
+    is late. A ring that keeps up has sent them before the next stage ends, and then no command waits. So `late` rises
+    when more workgroups than a stage has have started since a cycle without waiting commands.
 
     Members
     -------
@@ -25,7 +25,7 @@ class RingMonitor(wiring.Component):
     restart : In(1)
         Pulse: a new kernel; the ring is not late.
     late : Out(1)
-        A register. Follows its inputs two cycles later.
+        A register, two cycles behind its inputs.
     """
 
     def __init__(self, geometry: Geometry) -> None:

@@ -1,4 +1,4 @@
-"""Round robin with fall-back: the arbitration of "T3" without MCA."""
+"""Round robin: the arbitration of "T3" without MCA."""
 
 from t3sim.rtl.arbiter.policy import ALONE, COMMUNICATION, COMPUTE, Decision, Policy, Reason, View
 

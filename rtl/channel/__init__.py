@@ -1,1 +1,1 @@
-"""A memory channel: what waits for DRAM, in which order, and sums at memory."""
+"""A memory channel: queues, order and arbitration towards DRAM, and sums near memory."""

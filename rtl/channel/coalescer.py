@@ -1,4 +1,4 @@
-"""Merges neighbouring accesses of one wavefront tile before they travel to the Tracker."""
+"""Merges consecutive accesses of one wavefront tile before they travel to the Tracker."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
@@ -12,24 +12,24 @@ from t3sim.rtl.streams.two_entry_queue import TwoEntryQueue
 class Coalescer(wiring.Component):
     """Adds up consecutive accesses with the same workgroup, wavefront and region into one update.
 
-    The Tracker counts bytes per wavefront tile (T3 paper, section 4.2.1), so neighbours on one memory
-    channel need not be reported one by one. The held update leaves when an access with another key
-    arrives, when the sum of bytes would not fit into `amount`, or after `coalescer_timeout_cycles`
-    cycles in which nothing was merged. Bytes are never lost and order is kept.
+    The Tracker counts bytes per wavefront tile (T3 paper, section 4.2.1), so it needs no report of each access.
 
-    One access per cycle is accepted until two updates wait at the output after the held one.
-    `accesses.ready` and `updates` come from registers only.
+    1. The held update leaves when an access with another key arrives, when the sum would not fit into `amount`, or
+       after `coalescer_timeout_cycles` cycles without a merge.
+    2. Bytes are never lost, and order is kept.
+    3. One access per cycle is accepted until two updates wait behind the output in addition to the held one.
+    4. `accesses.ready` and `updates` come from registers only.
 
     Members
     -------
     accesses : In(stream(update))
         One access each; `amount` is its bytes.
     updates : Out(stream(update))
-        `amount` is the sum, `address` the smallest, `source` that of the last access.
+        `amount` is the sum, `address` the smallest, `source` the last access's.
     merged : Out(1)
         Pulse: this cycle's access joined the held update.
     busy : Out(1)
-        Something is held or waits at the output.
+        An update is held or waits at the output.
     """
 
     def __init__(self, geometry: Geometry):
@@ -48,7 +48,7 @@ class Coalescer(wiring.Component):
         m.submodules.queue = queue = TwoEntryQueue(self._layout)
         wiring.connect(m, queue.output, wiring.flipped(self.updates))
 
-        held = Signal(self._layout, reset_less=True)  # counts only when valid
+        held = Signal(self._layout, reset_less=True)
         held_valid = Signal()
         waited = Signal(range(max(2, self._timeout)))
         access = self.accesses.payload
@@ -61,7 +61,7 @@ class Coalescer(wiring.Component):
         joins = Signal()
         expired = Signal()
         m.d.comb += [
-            # A held update that could not move aside would have to depend on the access, hence on `valid`.
+            # Independent of the access, so `ready` does not depend on `valid`.
             self.accesses.ready.eq(~held_valid | queue.input.ready),
             accept.eq(self.accesses.valid & self.accesses.ready),
             total.eq(held.amount + access.amount),

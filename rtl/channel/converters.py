@@ -1,4 +1,4 @@
-"""Numbers in another format, as logic: wider ones exactly, narrower ones rounded, and a fixed point."""
+"""Conversions between number formats, as logic: wider formats exactly, narrower ones rounded, and fixed point."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ QUIET_NAN = 0x7FC0_0000
 
 
 def _normalised(m: Module, value: Value, name: str) -> tuple[Value, Value]:
-    """Shift a number left until its first bit is set: the shifted number, and by how much. Zero is shifted by most."""
+    """Shift a number left until its first bit is set; return the result and the distance, the largest one for zero."""
     width = len(value)
     bits = (width - 1).bit_length()
     shift = []
@@ -29,9 +29,9 @@ def _normalised(m: Module, value: Value, name: str) -> tuple[Value, Value]:
 
 
 def widened(m: Module, bits: Value, format: FloatFormat, scale: Value | None, name: str) -> Value:
-    """Return a number as fp32, times 2**(scale - 127) if there is a scale. Exact, but what is too large is infinite.
+    """Return a number as fp32, times 2**(scale - 127) if there is a scale.
 
-    A scale of 255 gives NaN, as every NaN gives one.
+    Exact, except that numbers that are too large become infinite. A scale of 255 or a NaN gives NaN.
     """
     fraction, exponent = bits[:format.fraction_bits], bits[format.fraction_bits:format.width - 1]
     sign, top = bits[format.width - 1], exponent.all()
@@ -41,7 +41,7 @@ def widened(m: Module, bits: Value, format: FloatFormat, scale: Value | None, na
     infinite = top & ~fraction.any() if format.infinite else Const(0, 1)
     bias = (1 << format.exponent_bits - 1) - 1
     first, lost = _normalised(m, Cat(fraction, exponent.any()), f"{name}_first")
-    # Nothing before the first bit that is set: a subnormal number weighs like exponent 1.
+    # A subnormal number weighs like exponent 1.
     weight = Signal(range(-512, 512), name=f"{name}_weight")
     m.d.comb += weight.eq((exponent | ~exponent.any()) - lost + (_BIAS - bias) + ((scale - _BIAS) if scale is not None
                                                                                   else 0))
@@ -66,7 +66,6 @@ def widened(m: Module, bits: Value, format: FloatFormat, scale: Value | None, na
 
 
 def _registers(m: Module, move: Value, name: str):
-    """Return a function that puts a value into a register, which takes the next one with `move`."""
     def held(value, stage: str) -> Signal:
         signal = Signal(Value.cast(value).shape(), name=f"{name}_{stage}", reset_less=True)
         with m.If(move):
@@ -76,9 +75,9 @@ def _registers(m: Module, move: Value, name: str):
 
 
 def to_fp16(m: Module, bits: Value, move: Value, name: str) -> Value:
-    """Return the fp16 number nearest to one in fp32, ties to even, a stage later."""
+    """Return the fp16 number nearest to an fp32 number, ties to even. Latency: 1 stage."""
     fraction, exponent, sign = bits[:_FRACTION], bits[_FRACTION:31], bits[31]
-    rebias, far = _BIAS - 15, 12  # further down nothing is left but that it was not zero
+    rebias, far = _BIAS - 15, 12  # a larger shift leaves only the sticky bit
     held = _registers(m, move, name)
     down, rebased = Signal(4, name=f"{name}_down"), Signal(5, name=f"{name}_rebased")
     m.d.comb += [
@@ -101,15 +100,16 @@ def to_fp16(m: Module, bits: Value, move: Value, name: str) -> Value:
 
 def to_narrow(m: Module, bits: Value, scale: Value, saturates: Value, format: FloatFormat, move: Value,
               name: str) -> Signal:
-    """Return the number of 8 bits nearest to one in fp32 over 2**(scale - 127), ties to even, three stages later.
+    """Return the 8-bit number nearest to an fp32 number divided by 2**(scale - 127), ties to even. Latency: 3 stages.
 
-    Too large, or infinite: the largest one if it `saturates`, otherwise infinite, or no number where none is infinite
-    (OFP8 1.0, section 5). `saturates` counts in the third stage, `scale` in the second.
+    A number that is too large, or infinite, becomes the largest one if it `saturates`; otherwise it becomes infinite,
+    or NaN in a format without infinities (OFP8 1.0, section 5). `scale` is read in the second stage, `saturates` in the
+    third.
     """
     kept_bits, bias = format.precision, (1 << format.exponent_bits - 1) - 1
     fraction, exponent, sign = bits[:_FRACTION], bits[_FRACTION:31], bits[31]
-    far = kept_bits + 2  # further down nothing is left but that it was not zero
-    most = (1 << format.exponent_bits) - (1 if format.infinite else 0)  # exponents from here on are too large
+    far = kept_bits + 2  # a larger shift leaves only the sticky bit
+    most = (1 << format.exponent_bits) - (1 if format.infinite else 0)  # the first exponent that is too large
     infinity = ((1 << format.exponent_bits) - 1) << format.fraction_bits
     quiet = infinity | (1 << format.fraction_bits - 1 if format.infinite else (1 << format.fraction_bits) - 1)
     over_bits, largest = (infinity, infinity - 1) if format.infinite else (quiet, quiet - 1)
@@ -140,17 +140,15 @@ def to_narrow(m: Module, bits: Value, scale: Value, saturates: Value, format: Fl
 
 
 class _Number(NamedTuple):
-    """A number in parts."""
-
-    size: Value  #: fraction and the bit before it
-    weight: Value  #: exponent, of a subnormal number 1
+    size: Value  #: fraction and hidden bit
+    weight: Value  #: exponent; 1 if subnormal
     sign: Value
     infinite: Value
     nan: Value
 
 
 def product(m: Module, bits: Value, format: FloatFormat, scale: Value, move: Value, name: str) -> Value:
-    """Return a number of few bits times one in fp32, in fp32, to nearest, ties to even, three stages later."""
+    """Return an 8-bit number times an fp32 number, as fp32, to nearest, ties to even. Latency: 3 stages."""
     width, bias = format.precision + _FRACTION + 1, (1 << format.exponent_bits - 1) - 1
 
     def unpacked(number: Value, form: FloatFormat) -> _Number:
@@ -194,18 +192,18 @@ def product(m: Module, bits: Value, format: FloatFormat, scale: Value, move: Val
 
 
 def to_fixed(m: Module, bits: Value, scale: Value, move: Value, name: str) -> Signal:
-    """Return an fp32 number in units of 2**(scale - 151), to nearest, ties to even, two stages later.
+    """Return an fp32 number in units of 2**(scale - 151), to nearest, ties to even. Latency: 2 stages.
 
-    What does not fit is `FIXED_NONE`.
+    A number that does not fit becomes `FIXED_NONE`.
     """
     fraction, exponent, sign = bits[:_FRACTION], bits[_FRACTION:31], bits[31]
-    cut = FIXED_PART_BITS + 1  # further down no number is
-    far = scale - (exponent | ~exponent.any())  # below the largest exponent that fits
+    cut = FIXED_PART_BITS + 1  # a larger shift gives 0
+    far = scale - (exponent | ~exponent.any())  # distance below the largest exponent that fits
     fits, negative, down = Signal(name=f"{name}_fits"), Signal(name=f"{name}_negative"), Signal(range(cut + 1))
     moved = Signal(FIXED_PART_BITS + cut, name=f"{name}_moved", reset_less=True)
     rounded, result = Signal(FIXED_BITS, name=f"{name}_rounded"), Signal(FIXED_BITS, name=f"{name}_fixed")
     kept, half, rest = moved[cut:], moved[cut - 1], moved[:cut - 1].any()
-    # Minus a number is its complement and one more, unless rounding takes that one away.
+    # The negative is the complement plus 1, unless rounding takes the 1 away.
     m.d.comb += [
         down.eq(Mux(far > cut, cut, far)),
         rounded.eq(Cat(kept ^ negative.replicate(len(kept)), negative.replicate(FIXED_BITS - len(kept)))
@@ -221,17 +219,17 @@ def to_fixed(m: Module, bits: Value, scale: Value, move: Value, name: str) -> Si
 
 
 def in_range(scale: Value) -> Value:
-    """Say whether a scale is one that a fixed point may have."""
+    """Return whether a fixed point may have this scale."""
     return (scale >= FIXED_SCALES.start) & (scale < FIXED_SCALES.stop)
 
 
 def upper_half(number: Value) -> Value:
-    """Return the size of what a number in fixed point is without its lower half, which is positive."""
+    """Return the magnitude of a fixed-point number without its lower half, which counts as positive."""
     return ((number[16:] ^ number[-1].replicate(16)) + number[-1])[:16]
 
 
 def from_fixed(m: Module, number: Value, upper: Value, scale: Value, name: str) -> tuple[Value, Value]:
-    """Return two fp32 numbers whose sum is a number in fixed point: of its `upper_half`, and of its lower half."""
+    """Return two fp32 numbers whose sum is the fixed-point number: from `upper_half`, and from its lower half."""
     none = (number == FIXED_NONE) | ~in_range(scale)
     halves = []
     for part, first, sign in ((upper, 16, number[-1]), (number[:16], 0, Const(0, 1))):

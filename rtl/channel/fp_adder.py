@@ -1,4 +1,4 @@
-"""One pipelined floating-point adder lane that serves several IEEE-754 formats."""
+"""One pipelined floating-point adder lane for several IEEE-754 formats."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
@@ -9,42 +9,39 @@ from t3sim.rtl.geometry import GeometryError
 
 
 class FpAdder(wiring.Component):
-    """`a + b` rounded once to nearest, ties to even; subnormals are neither flushed on the way in nor out.
+    """`a + b`, rounded once to nearest, ties to even, with subnormals in and out (T3 paper, section 4.3).
 
-    Every format is unpacked left-aligned into the widest exponent and significand, so the formats share comparison,
-    alignment, addition and normalisation. The biased exponent is used as it is: only the overflow limit and the
-    rounding position depend on the format. Adds for the near-memory update of T3 paper section 4.3.
+    1. A NaN result is the positive quiet NaN without payload. An exact zero is +0 unless both operands are -0.
+    2. Latency: 5 register stages, each with its own `enable`: compare and swap; align; add; normalise; round and pack.
 
-    Five register stages, each with its `enable`: compare and swap; align; add; normalise; round and pack.
-
-    A NaN result is the positive quiet NaN without payload, whatever the operands' payloads. An exact zero is +0
-    unless both operands are -0.
+    All formats share one datapath: operands are left-aligned in the widest exponent and significand, and only the
+    overflow limit and the rounding position depend on the format.
 
     Parameters
     ----------
     formats : tuple of FloatFormat
-        What `format` selects from, in this order. The widest one gives the width of the ports.
+        Formats that `format` selects, in this order. The widest one sets the width of the ports.
     results : tuple of FloatFormat, optional
-        The result's for each of `formats`, with as many bits of exponent; the same formats if not given.
+        Result format for each of `formats`, with equally many exponent bits. Default: `formats`.
     by_chance : tuple of int
-        Places in `formats` of those whose results are rounded stochastically: `random` is added to the first bits that
-        are cut off, and a carry makes the magnitude the next larger one. What lies below those bits has no effect.
+        Indices of formats with stochastic rounding: `random` is added to the first bits that are cut off, and a carry
+        increments the magnitude. Lower bits have no effect.
 
     Members
     -------
     a, b : In(width)
         Operands, in the low bits for a format narrower than the port.
     format : In
-        Index into `formats`. Absent numbers behave as the last format.
+        Index into `formats`. Unused indices act as the last format.
     keep_b : In(1)
-        Ignore `a`; the result is `b` bit for bit, NaN payloads and all. It takes the adder's own path (b plus a
-        zero of b's sign), so a store needs no registers beside the pipeline.
+        Ignore `a`: the result is `b` bit for bit, NaN payloads included. It passes through the adder as b plus a zero
+        of b's sign, so a store needs no registers next to the pipeline.
     enable : In(LATENCY)
-        A bit for each stage, the first one's the lowest: it takes what comes from the stage before.
+        A bit for each stage, the first stage's lowest: the stage takes the result of the stage before.
     random : In(RANDOM_BITS)
-        Random bits for the sum that is in the last stage. Only if some are rounded stochastically.
+        Only with `by_chance`: random bits for the sum in the last stage.
     result : Out(width)
-        Result of the operands that went through all stages last. Zero above a narrow format's width.
+        Result of the operands that last passed all stages. Zero above a narrow format's width.
     """
 
     LATENCY = 5
@@ -72,7 +69,6 @@ class FpAdder(wiring.Component):
         })
 
     def _select(self, m: Module, index, name: str, choices):
-        """Choose what belongs to the format `index`."""
         if len(choices) == 1:
             return choices[0]
         chosen = Signal(choices[0].shape(), name=name)
@@ -85,7 +81,7 @@ class FpAdder(wiring.Component):
         return chosen
 
     def _round_up(self, odd, half, rest):
-        """Return whether the magnitude grows by one unit: `half` is the first bit cut off, `rest` any bit below it."""
+        """Return whether the magnitude grows by one unit; `half` is the first bit cut off, `rest` any bit below it."""
         return half & (odd | rest)
 
     def elaborate(self, platform):
@@ -100,7 +96,7 @@ class FpAdder(wiring.Component):
             return Signal(shape, name=name, reset_less=True)
 
         def unpack(operand, name):
-            """Unpack a number: sign, {exponent, left-aligned fraction}, exponent all ones."""
+            """Return {exponent, left-aligned fraction}, sign, and whether the exponent is all ones."""
             unpacked = []
             for f in self.formats:
                 fraction, exponent = operand[:f.fraction_bits], operand[f.fraction_bits:f.width - 1]
@@ -141,7 +137,7 @@ class FpAdder(wiring.Component):
             swap.eq(a_magnitude < b_magnitude),
             opposite.eq(a_sign ^ b_sign),
             cancels.eq(opposite & (a_magnitude == b_magnitude)),
-            # Both differences beside the comparison, not behind it.
+            # Both differences are computed in parallel with the comparison.
             distance.eq(Mux(swap, (b_weight - a_weight)[:exponent_bits], (a_weight - b_weight)[:exponent_bits])),
         ]
         format1, keep1, sign1, subtract1, nan1, infinite1 = (
@@ -163,7 +159,7 @@ class FpAdder(wiring.Component):
                 exponent1.eq(Mux(swap, b_weight, a_weight) & ~cancels.replicate(exponent_bits)),
                 large1.eq(Mux(swap, Cat(b_fraction, b_normal), Cat(a_fraction, a_normal))),
                 small1.eq(Mux(swap, Cat(a_fraction, a_normal), Cat(b_fraction, b_normal))),
-                # The largest distance already moves everything into the sticky bit.
+                # Saturate: a large distance moves all bits into the sticky bit.
                 distance1.eq(distance[:distance_bits] | distance[distance_bits:].any().replicate(distance_bits)),
             ]
 
@@ -188,7 +184,7 @@ class FpAdder(wiring.Component):
                 aligned2.eq(Cat(sticky, value)),
             ]
 
-        # 3: add or subtract. The larger operand comes first, so the difference is never negative.
+        # 3: add or subtract. The difference is never negative, because the larger operand is first.
         total = Signal(wide + 1)
         complement = subtract2.replicate(wide)
         # The extra lowest bit is the carry into the two's complement: one adder, not two.
@@ -234,15 +230,15 @@ class FpAdder(wiring.Component):
                 normal4.eq(normal),
             ]
 
-        # 5: round and pack. The shift is known late in 4, so the exponent is corrected here, beside the rounding: once
-        # as it is and once with the carry out of the fraction.
+        # 5: round and pack. The exponent is corrected here, in parallel with the rounding, both with and without its
+        # carry, because stage 4 has the shift late.
         rounding = []
         for number, f in enumerate(self.results):
             odd = wide - f.precision
             up = self._round_up(normal4[odd], normal4[odd - 1], normal4[:odd - 1].any())
             if number in self.by_chance:
                 up = (normal4[odd - RANDOM_BITS:odd] + self.random)[RANDOM_BITS]
-            # Ones below the format's last bit hand the increment up to it.
+            # Ones below the format's last bit propagate the increment to it.
             rounding.append(Cat(up, Const((1 << (precision - f.precision)) - 1, precision)))
         choice = Signal(1 + precision)
         fraction = Signal(fraction_bits + 1)
@@ -251,9 +247,9 @@ class FpAdder(wiring.Component):
         m.d.comb += [
             choice.eq(self._select(m, format4, "rounding", rounding)),
             fraction.eq((normal4[wide - precision:-1] | choice[1:precision]) + choice[0]),
-            # Without a hidden bit the number is subnormal or zero: exponent 0, and exact.
+            # Without a hidden bit the number is subnormal or zero, and exact.
             exponent_kept.eq(Mux(normal4[-1], exponent4 - shift4, 0)),
-            # A result of fewer bits may be rounded up to the smallest normal number.
+            # A narrower result may be rounded up to the smallest normal number.
             exponent_raised.eq(exponent4 - shift4 + 1 if self.results == self.formats else
                                Mux(normal4[-1], exponent4 - shift4 + 1, 1)),
         ]

@@ -17,36 +17,38 @@ from t3sim.rtl.streams.pointer_queue import PointerQueue
 
 
 def is_tracked(access) -> Signal:
-    """Return whether a request counts towards a tile: it is a write to a mapped region."""
+    """Return whether a request counts towards a tile: a write to a mapped region."""
     return (access.op != Op.READ) & (access.region != 0)
 
 
 def is_watched(access, geometry: Geometry) -> Value:
-    """Return whether a request is Track & Trigger's: a tracked write, or a read of this GPU's DMA engines."""
+    """Return whether a request belongs to Track & Trigger: a tracked write, or a read of this GPU's DMA engines."""
     return is_tracked(access) | ((access.op == Op.READ) & read_for(access, geometry).any())
 
 
 class MemoryChannel(wiring.Component):
-    """Takes the channel's requests to its DRAM queue, one per cycle, and reports the tracked ones.
+    """Passes the channel's requests to its DRAM queue, one per cycle, and reports tracked writes to the Tracker.
 
-    The communication stream is the round-robin of `inbound` (a peer's stores) and `dma` (reads of this GPU's DMA
-    engine). The arbiter (T3 paper, section 4.5) chooses between it and compute. A read that the order guard
-    blocks lets inbound pass, and a tracked request that finds the coalescer blocked, or as many writes unretired as
-    the guard can count, lets the other streams pass: DMA reads thus never wait for the Tracker, which may be waiting
-    for them.
+    The communication stream is the round robin of `inbound` (a peer's stores) and `dma` (reads of this GPU's DMA
+    engines). The arbiter (T3 paper, section 4.5) chooses between it and compute.
 
-    The streams' readys, `dram`, `updates`, `communication_waiting` and `guard_stall` are functions of registers only.
-    A request is on `dram` two cycles after it was accepted, if nothing holds it back. For `guard_buckets` cycles
-    after reset requests are queued but none is granted. The DRAM queue must be reset with the channel.
+    1. Order within each stream is kept. A request is on `dram` two cycles after it was accepted, if nothing delays it.
+    2. A DMA read never passes an older tracked write to its address (see `OrderGuard`). While it waits, inbound
+       requests pass it.
+    3. DMA reads never wait for the Tracker, which may wait for them: a tracked write blocked by the coalescer or by the
+       guard's `room` lets other streams pass.
+    4. While `forget` is 1, tracked writes are performed, but reports to the Tracker are dropped. The order guard keeps
+       counting.
+    5. The `ready` signals, `dram`, `updates`, `communication_waiting` and `guard_stall` are functions of registers
+       only.
 
-    While `forget` is 1 tracked writes are performed, but the Tracker does not hear of them, nor of those on their way
-    to it. Nothing else is lost, and the order guard goes on counting what the DRAM queue holds.
+    For `guard_buckets` cycles after reset, requests are queued but not granted. The DRAM queue must be reset together
+    with the channel.
 
     Members
     -------
     compute, inbound, dma : In(stream of request)
-        `dma` carries reads only. Order within a stream is kept.
-    dram : Out(stream of dram_command)
+        `dma` carries reads only.
     occupancy : In(occupancy_bits)
         Entries of the DRAM queue in use at the start of the cycle.
     retirement : In(retirement layout)
@@ -55,9 +57,8 @@ class MemoryChannel(wiring.Component):
         In the order of the grants, coalesced.
     policy : In(POLICY_BITS), threshold : In(7), starvation_limit : In(16), drain : In(1), ring_late : In(1)
         See `Arbiter`.
-    forget : In(1)
     holds : Out(1)
-        A tracked write, a DMA read, or an access on its way to the Tracker is in here, wherever. Function of registers.
+        A tracked write, a DMA read, or a report to the Tracker is inside. Function of registers.
     grant_compute, grant_communication : Out(1)
         Grant in this cycle. Depends on `dram.ready` and `occupancy`.
     starved : Out(1)
@@ -69,7 +70,7 @@ class MemoryChannel(wiring.Component):
     merged : Out(1)
         A tracked access joined another one in the coalescer. Function of registers.
     busy : Out(1)
-        A request or an update is anywhere in here, or the guard is not ready yet. Function of registers.
+        A request or an update is inside, or the guard is not ready. Function of registers.
     """
 
     def __init__(self, geometry: Geometry) -> None:
@@ -115,7 +116,7 @@ class MemoryChannel(wiring.Component):
         wiring.connect(m, wiring.flipped(self.dma), dma_queue.input)
         compute, inbound, dma = compute_queue.output, inbound_queue.output, dma_queue.output
 
-        # Registers behind the grant: what goes to the DRAM queue, and what goes to the coalescer.
+        # Registers towards the DRAM queue and the coalescer.
         command_valid = Signal()
         command = Signal(layout, reset_less=True)
         command_communication = Signal(reset_less=True)
@@ -123,12 +124,12 @@ class MemoryChannel(wiring.Component):
         access_valid = Signal()
         access = Signal(update(self._geometry), reset_less=True)
 
-        # Without a place for the access, or in the guard's count, a tracked request cannot go.
+        # A tracked request needs room for its report, and in the guard's count.
         access_ready = Signal()
         tracked_able = Signal()
         compute_tracked = Signal()
         inbound_tracked = Signal()
-        queued = Signal(range(5))  # tracked writes in the two queues, also behind what is not tracked
+        queued = Signal(range(5))  # tracked writes in the two queues, also behind untracked requests
         inbound_able = Signal()
         dma_able = Signal()
         m.d.comb += [
@@ -147,7 +148,7 @@ class MemoryChannel(wiring.Component):
                           | access_valid | coalescer.busy),
         ]
 
-        last_dma = Signal(init=1)  # inbound has the first turn
+        last_dma = Signal(init=1)  # so inbound has the first turn
         take_dma = Signal()
         m.d.comb += [
             take_dma.eq(dma_able & ~(last_dma & inbound_able)),
@@ -160,7 +161,7 @@ class MemoryChannel(wiring.Component):
             arbiter.communication_valid.eq(inbound_able | dma_able),
             arbiter.communication_waiting.eq(self.communication_waiting),
             arbiter.ready.eq((~command_valid | self.dram.ready) & guard.ready),
-            # The request in the output register is committed: it counts like a queued one.
+            # The request in the output register counts like a queued one.
             arbiter.occupancy.eq(self.occupancy + command_valid),
             self.grant_compute.eq(arbiter.grant_compute),
             self.grant_communication.eq(arbiter.grant_communication),

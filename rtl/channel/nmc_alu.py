@@ -13,9 +13,9 @@ from t3sim.rtl.streams.moving_together import moving_together
 class AluOp(enum.Enum, shape=2):
     """Operation on the column in memory."""
 
-    ADD = 0  #: memory becomes old + new, element by element
-    STORE = 1  #: memory becomes new; bits pass unchanged, NaN payloads included
-    XOR = 2  #: memory becomes old XOR new, bit by bit; the unused number 3 acts as STORE
+    ADD = 0  #: old + new
+    STORE = 1  #: new, bits unchanged, NaN payloads included
+    XOR = 2  #: old XOR new; the unused code 3 acts as STORE
 
 
 class AluDtype(enum.Enum, shape=2):
@@ -23,16 +23,15 @@ class AluDtype(enum.Enum, shape=2):
 
     FP16 = 0
     BF16 = 1
-    FP32 = 2  #: the unused number 3 acts the same
+    FP32 = 2  #: the unused code 3 acts as FP32
 
 
 def operands(column_bytes: int) -> data.StructLayout:
-    """Lay out one op-and-store: what memory holds, what arrived, and how to combine the two."""
     return data.StructLayout({
-        "old": 8 * column_bytes,  # column as it is in memory, lowest address in the lowest bits
-        "new": 8 * column_bytes,  # column of the arriving request
+        "old": 8 * column_bytes,  # column in memory, lowest address in the lowest bits
+        "new": 8 * column_bytes,
         "op": AluOp,
-        "dtype": AluDtype,  # of every element of the column; without effect on STORE and XOR
+        "dtype": AluDtype,  # of every element; no effect on STORE and XOR
     })
 
 
@@ -43,15 +42,15 @@ def result(column_bytes: int) -> data.StructLayout:
 class NmcAlu(wiring.Component):
     """Op-and-store for one column per cycle (T3 paper, section 4.3).
 
-    Three XORs, one way, back and again, exchange two places without a third (DMA collectives paper, section 4.2: swap).
+    1. Additions are IEEE-754, rounded once to nearest, ties to even, with subnormals; NaN results are the positive
+       quiet NaN without payload.
+    2. Columns leave in order, `LATENCY` cycles after they entered if the consumer is ready.
+    3. `operands.ready` is low only while a finished column waits for `result.ready`. It depends combinationally on
+       `result.ready`, not on `operands.valid`.
 
-    IEEE-754 addition, rounded once to nearest, ties to even, subnormals kept; NaN results are the positive quiet NaN
-    without payload. Each 32 bits of the column share two lanes: one adds an fp32 or the lower 16-bit element, the
-    other the upper 16-bit element.
-
-    Columns leave in the order in which they entered, `LATENCY` cycles later if the consumer is ready. The whole
-    pipeline moves together: `operands.ready` is low only while a finished column waits for `result.ready` (a
-    combinational path from there, not from `operands.valid`). A lane's stage stands still while nothing is to enter it.
+    The whole pipeline moves together, but a lane's stage is enabled only if a column enters it. Each 32 bits of the
+    column share two lanes: one adds an fp32 or the lower 16-bit element, the other the upper 16-bit element. XOR swaps
+    two places with three operations and no buffer (DMA collectives paper, section 4.2).
 
     Parameters
     ----------
@@ -68,7 +67,7 @@ class NmcAlu(wiring.Component):
 
     LATENCY = FpAdder.LATENCY
 
-    #: lane implementation; a test puts a broken one here
+    #: lane implementation, replaced by tests
     adder = FpAdder
 
     def __init__(self, column_bytes: int = 32):
@@ -87,7 +86,7 @@ class NmcAlu(wiring.Component):
         request = self.operands.payload
         keep = request.op != AluOp.ADD
         new = request.new ^ Mux(request.op == AluOp.XOR, request.old, 0)
-        single = Signal(self.LATENCY)  # the column is made of 32-bit elements
+        single = Signal(self.LATENCY)  # 32-bit elements
         with m.If(move):
             m.d.sync += single.eq(Cat(request.dtype.as_value()[1], single))
 

@@ -1,4 +1,4 @@
-"""Holds DMA reads back until a reordering DRAM queue has done the tracked writes before them."""
+"""Holds DMA reads back until a reordering DRAM queue has performed the tracked writes before them."""
 
 from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
@@ -9,11 +9,11 @@ from t3sim.rtl.geometry import Geometry
 
 
 def bucket_of(address, geometry: Geometry) -> Value:
-    """Return the bucket of a line: the number of its block (`interleave_bytes`) within the channel, folded with XOR.
+    """Return the bucket of a line: the number of its block (`interleave_bytes`) in the channel, folded with XOR.
 
-    Lines of one block share a bucket: a wavefront stores them one after the other, and apart they would take four
-    buckets in which other reads are held up. The block number's lowest field is left out: on one channel it follows
-    from the others (the address map XORs the fields), and folding it in could cancel them.
+    Lines of one block share a bucket: a wavefront stores them one after the other, so separate buckets would delay
+    other reads in four buckets. The block number's lowest field is left out, because the address map XORs the fields:
+    on one channel it follows from the others and could cancel them.
     """
     channel = geometry.channel
     block_bits = (channel.interleave_bytes - 1).bit_length()
@@ -31,26 +31,21 @@ def bucket_of(address, geometry: Geometry) -> Value:
 
 
 class EventCounts(wiring.Component):
-    """Counts events of each bucket modulo 2**(occupancy_bits + 1), in a memory of one write and two clocked reads.
+    """Counts events per bucket, modulo 2**(occupancy_bits + 1), in a memory with one write and two clocked reads.
 
-    An event's counter is read in its cycle and written in the next one. A macro gives anything for a row that is being
-    written, so what was written last stays in a register.
+    An event's counter is read in its cycle and written in the next one. An SRAM macro returns undefined data for a row
+    that is being written, so a register keeps the word written last.
 
     Members
     -------
     clear : In(1)
-        The counter of the bucket `sweep` becomes 0. No event then.
-    sweep : In(bucket bits)
-    happens : In(1)
-        An event of `bucket`.
-    bucket : In(bucket bits)
-    query, following : In(bucket bits)
-    moves : In(1)
-        In the next cycle `query` is what `following` is now; otherwise it stays.
+        Set the counter of the bucket `sweep` to 0; no event may happen.
+    query, following : In(bucket bits), moves : In(1)
+        As of OrderGuard.
     count : Out(occupancy_bits + 1)
         Events of `query` before the last cycle.
     last : Out(1)
-        There was one in the last cycle, too.
+        An event of `query` happened in the last cycle.
     """
 
     def __init__(self, geometry: Geometry) -> None:
@@ -107,38 +102,38 @@ class EventCounts(wiring.Component):
 class OrderGuard(wiring.Component):
     """Counts, per bucket of blocks, the tracked writes granted but not yet retired by the DRAM.
 
-    A trigger fires when a tile's last access was committed to the DRAM queue (T3 paper, section 4.2.2); the read
-    it causes must not overtake that write in the queue. A read waits while its bucket holds a write; other
-    lines of the bucket can only make it wait longer.
+    A trigger fires when a tile's last access was committed to the DRAM queue (T3 paper, section 4.2.2). The DMA read
+    that it causes must not overtake that write in the queue.
 
-    Each bucket has two counters modulo 2**(occupancy_bits + 1), writes granted and writes retired, unequal while one
-    is outstanding: no more may be outstanding than they can tell apart, 2**(occupancy_bits + 1) - 1 of all buckets
-    together. That is enough for a full DRAM queue and as many writes again that have left it unretired. `room` counts
-    them, and a DRAM that retires later than that holds up writes, not order.
-    After reset the counters are cleared, one bucket per cycle; the DRAM must be reset with the guard, for
-    a write's retirement after a reset would be taken for another's.
+    1. A read is `blocked` while its bucket has an outstanding write. Other lines of the bucket can only lengthen the
+       wait.
+    2. At most 2**(occupancy_bits + 1) - 1 writes may be outstanding, enough for a full DRAM queue and as many writes
+       that left it unretired. `room` enforces the limit, so late retirements delay writes but never break the order.
+
+    The DRAM must be reset with the guard, or a late retirement would count for another write. After reset the counters
+    are cleared, one bucket per cycle.
+
+    Each bucket has two counters, writes granted and writes retired, which differ while a write is outstanding.
 
     Members
     -------
     query : In(bucket bits)
-        Bucket (`bucket_of`) of the line that a read wants.
-    following : In(bucket bits)
-    moves : In(1)
-        In the next cycle `query` is what `following` is now; otherwise it stays. May be known late.
+        Bucket (`bucket_of`) of the line to be read.
+    following : In(bucket bits), moves : In(1)
+        With `moves`, `query` takes the value of `following` in the next cycle; otherwise it stays. May be known late.
     blocked : Out(1)
-        It has to wait. Function of `query`, `write`, `write_address` and registers.
+        The read must wait. Function of `query`, `write`, `write_address` and registers.
     write : In(1)
-        A tracked write was granted in the cycle before, in which there was `room`; blocks reads from this cycle on.
-    write_address : In(address_bits)
+        A tracked write was granted in the cycle before, when there was `room`. Blocks reads from this cycle on.
     write_bucket : Out(bucket bits)
         Bucket of `write_address`, to be returned on retirement.
     retired : In(1)
-        A write of `retired_bucket`, reported before this cycle, has retired; unblocks reads from the next cycle on.
-    retired_bucket : In(bucket bits)
+        A write of `retired_bucket` has retired, which was reported in an earlier cycle. Unblocks reads from the next
+        cycle on.
     room : Out(1)
         One more tracked write may be granted in this cycle. Function of `write` and registers.
     ready : Out(1)
-        0 while the counters are being cleared: no write, retirement or read then. Function of registers.
+        0 while the counters are cleared, when no write, retirement or read may happen. Function of registers.
     """
 
     def __init__(self, geometry: Geometry) -> None:
@@ -159,7 +154,7 @@ class OrderGuard(wiring.Component):
             "room": Out(1),
             "ready": Out(1),
         })
-        # Two memories with one writer each, rather than one with two.
+        # Each memory has one writer.
         self._granted, self._retired = EventCounts(geometry), EventCounts(geometry)
 
     def elaborate(self, platform) -> Module:
@@ -186,13 +181,14 @@ class OrderGuard(wiring.Component):
                 counts.moves.eq(self.moves),
             ]
         granted, retired = self._granted.count, self._retired.count
-        # granted == retired + 1 without a carry: each bit of granted + ~retired, which is 0, is its carry.
+        # granted == retired + 1 without a carry chain: the sum granted + ~retired is 0, so each bit equals its carry
+        # in.
         one_more = (granted ^ ~retired) == ((granted | ~retired) << 1)[:len(granted)]
         m.d.comb += self.blocked.eq(
             Mux(self._retired.last, ~one_more, granted != retired)
             | self._granted.last | (self.write & (self.write_bucket == self.query)))
 
-        outstanding = Signal(len(granted))  # of all buckets, before this cycle's events
+        outstanding = Signal(len(granted))  # before this cycle's events
         m.d.sync += outstanding.eq(outstanding + self.write - self.retired)
         m.d.comb += self.room.eq(~(outstanding[1:].all() & (outstanding[0] | self.write)))
         return m

@@ -1,4 +1,4 @@
-"""A near-memory ALU whose sums are wider than what arrives."""
+"""A near-memory ALU whose sums are wider than the elements that arrive."""
 
 from typing import NamedTuple
 
@@ -33,57 +33,56 @@ from t3sim.rtl.streams.moving_together import moving_together
 class WideOp(enum.Enum, shape=2):
     """Operation on the column in memory."""
 
-    ADD = 0  #: memory becomes old + new
-    STORE = 1  #: memory becomes new; bits pass unchanged
-    XOR = 2  #: memory becomes old XOR new, bit by bit
-    DRAIN = 3  #: the result is old, rounded to the format in which sums leave, for whoever reads memory
+    ADD = 0  #: old + new
+    STORE = 1  #: new, bits unchanged
+    XOR = 2  #: old XOR new
+    DRAIN = 3  #: only read: old, rounded to the format in which sums leave memory
 
 
 def operands(column_bytes: int) -> data.StructLayout:
     """Lay out one operation on a column of sums.
 
-    Elements that are narrower than their sums lie in the lowest bits of `new`, one beside the other, and so do results
-    of DRAIN.
+    Elements that are narrower than their sums, and results of DRAIN, are packed into the lowest bits.
     """
     return data.StructLayout({
-        "old": 8 * column_bytes,  # column as it is in memory, lowest address in the lowest bits
-        "new": 8 * column_bytes,  # what arrived
+        "old": 8 * column_bytes,  # column in memory, lowest address in the lowest bits
+        "new": 8 * column_bytes,
         "op": WideOp,
-        "sum": SUM_BITS,  # place in `SUMS`; of one that is not there, the result is memory's column as it was
-        "scale": 32,  # of the elements that arrive, e8m0 or fp32; of a fixed point its unit's, e8m0, for DRAIN, too
-        "narrow": 1,  # DRAIN gives elements of 8 bits, over an e8m0 scale, if those that arrive have 8 bits
-        "saturate": 1,  # and what is too large for them is the largest one
+        "sum": SUM_BITS,  # index into `SUMS`; with a sum that is absent, memory is unchanged
+        "scale": 32,  # of the arriving elements, e8m0 or fp32; in fixed point the unit's, e8m0, also for DRAIN
+        "narrow": 1,  # DRAIN returns 8-bit elements over an e8m0 scale, if the arriving ones have 8 bits
+        "saturate": 1,  # elements that are too large become the largest one
     })
 
 
 def _moves(request) -> Value:
-    """Say that bits pass as they are, 32 at a time."""
+    """Return whether bits pass unchanged, 32 at a time."""
     return (request.op == WideOp.STORE) | (request.op == WideOp.XOR)
 
 
 class _Kind(NamedTuple):
-    """A sum of a lane."""
-
     operands: FloatFormat
     result: FloatFormat
-    by_chance: bool = False  #: rounded so
+    by_chance: bool = False  #: stochastic rounding
 
 
 class WideAlu(wiring.Component):
-    """Op-and-store on columns of sums: fp32 or a fixed point, of elements that arrive in 8 or 16 bits.
+    """Op-and-store on columns of sums: fp32 or fixed point, for elements that arrive in 8, 16 or 32 bits.
 
-    A finite element is converted exactly, added, and rounded once. NaN results are the positive quiet NaN. A fixed
-    point adds integers: whatever the order, the bits are the same. What does not fit is no number, and stays none.
-    An element with a scale in fp32 is multiplied, and the product rounded to fp32, before it is added.
+    1. A finite element is converted exactly, added, and rounded once. NaN results are the positive quiet NaN.
+    2. Fixed point adds integers, so the result does not depend on the order. A sum that overflows becomes `FIXED_NONE`
+       and stays so.
+    3. An element with an fp32 scale is multiplied, and the product is rounded to fp32, before it is added.
+    4. Columns leave in order, `latency` cycles after they entered if the consumer is ready.
 
-    Columns leave in the order in which they entered, `latency` cycles later if the consumer is ready; the whole
-    pipeline moves together, but a lane's stage stands still while nothing is to enter it. Random bits for stochastic
-    rounding come from a register for each 16 bits of a column, which steps sixteen times for each column that leaves.
+    The whole pipeline moves together, but a lane's stage is enabled only if a column enters it. Random bits for
+    stochastic rounding come from one register per 16 bits of a column, which steps 16 times for each column that
+    leaves.
 
     Parameters
     ----------
     geometry : Geometry
-        Its `channel.sums`, besides those in one format each.
+        `channel.sums` names the sums in addition to `PLAIN_SUMS`.
     column_bytes : int
         Bytes of one DRAM column access: a multiple of 4.
     channel : int
@@ -94,18 +93,18 @@ class WideAlu(wiring.Component):
     operands : In(stream(operands(column_bytes)))
         Columns to combine, at most one per cycle.
     result : Out(stream({"column"}))
-        Columns to write, or for whoever reads, one for each accepted.
+        Columns to write or, for DRAIN, to return to the reader; one for each accepted.
     """
 
     _LATENCY = FpAdder.LATENCY + 1  #: from a column whose elements are as wide as they are added
 
-    #: lane implementation; a test puts a broken one here
+    #: lane implementation, replaced by tests
     adder = FpAdder
 
     def __init__(self, geometry: Geometry, column_bytes: int = 32, channel: int = 0):
         self.sums = (*PLAIN_SUMS, *geometry.channel.wide_sums)
         self.column_bytes, self.channel = column_bytes, channel
-        #: stages in which columns wait while what takes long is converted, and one more to choose among several
+        #: stages of slow conversions, and one more to choose among several
         wider = [one for one in self.sums if one.total != one.arrives]
         self._chooses = len(wider) > 1
         self._waits = self._chooses + max((3 * one.by_fp32 + (one.total is FIXED or one.drained == FP16)
@@ -120,7 +119,7 @@ class WideAlu(wiring.Component):
         m = Module()
         move, valid = moving_together(m, self.operands, self.result, self.latency)
 
-        requests = [self.operands.payload]  # in each stage beside what is converted
+        requests = [self.operands.payload]  # in each conversion stage
         for stage in range(self._waits):
             held = Signal(self.operands.payload.shape(), name=f"request{stage}", reset_less=True)
             with m.If(move):
@@ -132,7 +131,7 @@ class WideAlu(wiring.Component):
         known = Signal()
         m.d.comb += known.eq(Cat(*chosen.values()).any())
         kinds = self._kinds()
-        controls = {  # of a column, for each stage that a lane needs them in
+        controls = {  # for each stage
             "keep": (request.op == WideOp.STORE) | (request.op == WideOp.XOR) | ~known | self._is(chosen, lambda one: (
                 one.total == one.arrives)) & drains | self._is(chosen, lambda one: one.drained == FP16) & drains,
             "paired": self._is(chosen, lambda one: one.total is not FIXED and one.total.width == 16) & ~_moves(request),
@@ -150,7 +149,7 @@ class WideAlu(wiring.Component):
                     m.d.sync += after.eq(before)
         format_of = {half: self._format(m, chosen, ~_moves(request), drains, kinds[half], half, move)
                      for half in ("low", "high")}
-        scales = [Signal(8, name=f"narrow_scale{stage}") for stage in range(2)]  # of elements of 8 bits that leave
+        scales = [Signal(8, name=f"narrow_scale{stage}") for stage in range(2)]  # of 8-bit elements that leave
         unscaled = self._is(chosen, lambda one: not one.scaled)
         with m.If(move):
             m.d.sync += [scales[0].eq(Mux(unscaled, 127, request.scale)), scales[1].eq(scales[0])]
@@ -195,7 +194,7 @@ class WideAlu(wiring.Component):
 
     def _narrow(self, m: Module, number: int, old: Value, scale: Value, stages: dict[str, list[Signal]],
                 move: Value) -> Value:
-        """Return a slice's sum in 8 bits, beside the lanes: it has as many stages, and two less than they to do it."""
+        """Return a slice's sum in 8 bits, computed in parallel with the lanes and delayed to their latency."""
         found = [to_narrow(m, old, scale, stages["saturates"][2], form, move, f"narrow{number}_{form.exponent_bits}")
                  for form in self._narrow_formats]
         if not found:
@@ -212,7 +211,6 @@ class WideAlu(wiring.Component):
         return Cat(Const(0, 1), *(value for one, value in chosen.items() if what(one))).any()
 
     def _kinds(self) -> dict[str, list[_Kind]]:
-        """Return what each lane adds."""
         sums = {_Kind(one.total, one.total, one.by_chance) for one in self.sums if one.total is not FIXED}
         drains = {_Kind(FP32, one.drained) for one in self.sums if one.total != one.arrives and one.drained == BF16}
         order, first = sorted(sums | drains, key=str), _Kind(FP32, FP32)
@@ -221,9 +219,9 @@ class WideAlu(wiring.Component):
 
     def _format(self, m: Module, chosen: dict[Sum, Value], adds: Value, drains: Value, kinds: list[_Kind], half: str,
                 move: Value) -> Signal:
-        """Return the number of the kind of sum that a lane's operands, which are in registers, are for.
+        """Return the lane's kind of sum for the operands in registers.
 
-        A lane that only lets bits pass is one of fp32, its first kind.
+        Operands that pass unchanged use the lane's first kind, fp32.
         """
         number, held = (Signal(range(max(2, len(kinds))), name=f"{half}_format{text}") for text in ("", "_held"))
         for one, is_chosen in chosen.items():
@@ -243,7 +241,7 @@ class WideAlu(wiring.Component):
 
     def _arrives(self, m: Module, requests: list, number: int, chosen: dict[Sum, Value], known: Value,
                  move: Value) -> tuple[Value, Value]:
-        """Return what is added in a slice of 32 bits, and to what; for DRAIN two numbers whose sum is drained.
+        """Return the two addends of a 32-bit slice; for DRAIN, two numbers whose sum is drained.
 
         `requests`: the column in each of its stages.
         """
@@ -254,7 +252,7 @@ class WideAlu(wiring.Component):
         m.d.comb += [a.eq(old), b.eq(new ^ Mux(request.op == WideOp.XOR, old, 0))]
 
         def ready(value: Value, name: str) -> Value:
-            """Hold what was converted in the stage `late` until it is chosen."""
+            """Register a value converted in the stage `late`, if one of several is to be chosen."""
             if not self._chooses:
                 return value
             held = Signal(32, name=f"{name}_ready", reset_less=True)
@@ -300,7 +298,7 @@ class WideAlu(wiring.Component):
         return b, a
 
     def _fixed_sum(self, m: Module, number: int, request, old: Value, move: Value) -> Value:
-        """Return a slice's sum in fixed point, beside the lanes: converted in two stages, added in the next."""
+        """Return a slice's fixed-point sum, in parallel with the lanes: two stages convert, the next one adds."""
         wide = Signal(32, name=f"wide_next{number}")
         for one in self.sums:
             if one.total is FIXED:

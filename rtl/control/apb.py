@@ -4,7 +4,7 @@ from amaranth.lib.wiring import In, Out, Signature
 
 
 def apb_signature(address_bits: int) -> Signature:
-    """APB3 with 32-bit data, as its master sees it (AMBA APB protocol, version 3)."""
+    """Return an APB3 interface with 32-bit data, as its master sees it (AMBA APB protocol, version 3)."""
     return Signature({
         "paddr": Out(address_bits),
         "psel": Out(1),

@@ -12,7 +12,7 @@ from t3sim.rtl.registers import FAULTS, SPACE_BYTES, STATUS_BITS, WAITS, counter
 
 
 def config_layout(geometry: Geometry) -> data.StructLayout:
-    """Lay out every writable field outside the tables, under its name in the register map."""
+    """Lay out every writable field outside the tables, by its name in the register map."""
     return data.StructLayout({field.name: field.width for register in register_map(geometry).fixed
                               if register.access == "rw" for field in register.fields})
 
@@ -43,50 +43,43 @@ def _several(bits):
 
 
 class ConfigBus(wiring.Component):
-    """Registers of one GPU at an APB3 slave (T3 paper, section 4.4: what `remote_map` and `dma_map` program).
+    """Registers of one GPU at an APB3 slave (T3 paper, section 4.4: `remote_map` and `dma_map`).
 
-    The map is `t3sim.rtl.registers.register_map`. A transfer has one wait state, a write to a table two; every output
-    is a register. A write takes effect in the cycle in which `pready` is high. `pslverr` answers an unmapped or
-    misaligned address and a write to a read-only register; it changes nothing. A region whose sum memory cannot make is
-    answered so, too, and is an error.
+    The map is `t3sim.rtl.registers.register_map`.
 
-    The first error stays latched, whatever follows, until CONTROL.clear_error. Of two in one cycle the reporter with
-    the lower index wins, and STATUS.error_overflow says that there was another, as of any that comes later; an error in
-    the cycle of the clearing is latched. STATUS.error shows an error a cycle before `error` does.
+    1. A transfer has one wait state, a write to a table two. A write takes effect in the cycle in which `pready` is
+       high. Every output is a register.
+    2. `pslverr` answers an unmapped or misaligned address and a write to a read-only register; nothing changes. It also
+       answers a region with a sum that memory lacks, which is an error too.
+    3. The first error stays latched until CONTROL.clear_error; the lowest index wins within a cycle.
+       STATUS.error_overflow shows another error, in the same cycle or later. An error in the cycle of the clearing is
+       latched.
+    4. STATUS.error shows an error a cycle before `error` does.
 
     Parameters
     ----------
-    geometry : Geometry
     reporters : int
         Blocks that report errors, at least 1.
 
     Members
     -------
     paddr, psel, penable, pwrite, pwdata : In
-        APB request; `paddr` has `register_map(geometry).address_bits` bits, data 32.
-    prdata, pready, pslverr : Out
-        APB response.
+        `paddr` has `register_map(geometry).address_bits` bits, data 32.
     levels : Out(config_layout(geometry))
-        Levels: every field of a register that can be written.
+        Writable fields outside the tables.
     soft_reset, restart, clear_error, clear_counters : Out(1)
-        Pulses of one cycle.
-    region, block, buffer, route : Out(...).array(...)
-        The tables of `t3sim.rtl.layouts.mapping_tables`.
+        Pulses.
     error : Out(1)
         Level: an error is latched.
-    reports : In(error_report(geometry)).array(reporters)
-    status : In(status_layout())
-    waited : In(waits_layout())
-        From the watchdog.
+    sum_refused : Out(1)
+        Only with wide sums. Pulse, in the next cycle: a region with an unknown sum was refused, the bus's own error.
     faults : In(fault_report(geometry)).array(banks)
-        Only with a protected Tracker. The first is latched like the first error; an uncorrectable one takes the place
-        of one that was corrected.
+        Only with a protected Tracker. The first fault is latched like the first error, but an uncorrectable one
+        replaces a corrected one, also in the same cycle.
     rung, resume_queue, skip_command : Out(1), queue_taken : In
-        Only with a command queue. `rung` is a pulse: `levels.doorbell` was written. A soft reset makes that 0.
+        Only with a command queue. `rung` is a pulse: `levels.doorbell` was written. A soft reset clears that level.
     counters : In(counters_layout(geometry))
-        Values of 32 bits, kept by the blocks that count.
-    chosen_threshold, monitor_mean : In
-        7 and 16 bits, from the intensity monitor.
+        32-bit values.
     """
 
     def __init__(self, geometry: Geometry, *, reporters: int = 1):
@@ -97,6 +90,7 @@ class ConfigBus(wiring.Component):
         queue = {} if not geometry.dma.queue_commands else {
             "rung": Out(1), "resume_queue": Out(1), "skip_command": Out(1),
             "queue_taken": In(geometry.dma.queue_commands.bit_length())}
+        sums = {"sum_refused": Out(1)} if geometry.channel.wide_sums else {}
         faults = {} if geometry.tracker.protection == "none" else {
             "faults": In(fault_report(geometry)).array(geometry.tracker.banks)}
         super().__init__({
@@ -117,6 +111,7 @@ class ConfigBus(wiring.Component):
             "error": Out(1),
             "reports": In(error_report(geometry)).array(reporters),
             **faults,
+            **sums,
             **queue,
             "status": In(status_layout()),
             "waited": In(waits_layout()),
@@ -132,12 +127,13 @@ class ConfigBus(wiring.Component):
         refuses = Signal()
         unknown, own = self._sum_unknown(m, refuses)
         reports = [*self.reports, *own]
+        if own:
+            m.d.sync += self.sum_refused.eq(refuses)
         error = self._first(m, reports, self.clear_error)
         overflow = self._overflow(m, error, self.clear_error, reports)
         fault = None
         if self._geometry.tracker.protection != "none":
-            fault = self._first(m, self.faults, self.clear_error,
-                                lambda new, old: new.uncorrectable & ~old.uncorrectable)
+            fault = self._first(m, self.faults, self.clear_error, lambda report: report.uncorrectable)
         live = self._read_only(error, fault) | {
             "error": error.valid | Cat(report.valid for report in reports).any(), "error_overflow": overflow}
         pulses = {"soft_reset": self.soft_reset, "restart": self.restart, "clear_counters": self.clear_counters,
@@ -147,11 +143,11 @@ class ConfigBus(wiring.Component):
             pulses |= {"resume_queue": self.resume_queue, "skip_command": self.skip_command}
             rings["DOORBELL"] = self.rung
 
-        # The registers that are there once have a space, and each table has one.
+        # The fixed registers have one address space, and each table has one.
         space_bits = (SPACE_BYTES - 1).bit_length()
         aligned = self.paddr[:2] == 0
         space = self.paddr[space_bits:]
-        # Tables are written a cycle later, out of a register: driving them all from the bus takes most of a cycle.
+        # Tables are written a cycle later from a register, because driving them all from the bus takes most of a cycle.
         table_write = Signal(data.StructLayout({"valid": 1, "space": len(space), "word": space_bits - 2, "data": 32}))
 
         access = self.psel & self.penable & ~self.pready & ~table_write.valid
@@ -208,22 +204,27 @@ class ConfigBus(wiring.Component):
         return m
 
     @staticmethod
-    def _first(m, reports, clear, outranks=lambda new, old: 0):
-        """Latch the first report since the clearing, or a later one that outranks it."""
+    def _first(m, reports, clear, grave=None):
+        """Latch the first report since the clearing; a `grave` one replaces one that is not."""
         latched = Signal(reports[0].shape())
         chosen = Signal(reports[0].shape())
-        found, winner = _lowest([(report.valid, index) for index, report in enumerate(reports)])
+        candidates = [(report.valid, index) for index, report in enumerate(reports)]
+        replaces = 0
+        if grave is not None:
+            candidates = [*((report.valid & grave(report), index) for index, report in enumerate(reports)), *candidates]
+            replaces = grave(chosen) & ~grave(latched)
+        found, winner = _lowest(candidates)
         m.d.comb += chosen.eq(Array(report.as_value() for report in reports)[winner])
         with m.If(clear):
             m.d.sync += latched.eq(0)
-        with m.If(found & (~latched.valid | clear | outranks(chosen, latched))):
+        with m.If(found & (~latched.valid | clear | replaces)):
             m.d.sync += latched.eq(chosen)
         return latched
 
     def _sum_unknown(self, m, refuses):
-        """Return whether a region is being written whose sum memory cannot make, and a report of it, if any can be.
+        """Return whether a region with an unknown sum is written, and its error report if the geometry has one.
 
-        `refuses`: it is written now.
+        `refuses`: the write is done in this cycle.
         """
         wide = self._geometry.channel.wide_sums
         if not wide:
@@ -233,14 +234,13 @@ class ConfigBus(wiring.Component):
         asked = self.pwdata[field.lsb:field.lsb + field.width]
         known = Cat(asked == NUMBERS[one.name] for one in (*PLAIN_SUMS, *wide)).any()
         report = Signal(error_report(self._geometry), name="sum_report")
-        # `valid` is not set where it is decoded: of a signal with parts under conditions, the constant ones are an
-        # `always @*` that waits for nothing, which a simulator of Verilog need never run.
+        # `valid` is not set where it is decoded: if parts of a signal were conditional, its constant parts would become
+        # an `always @*` without inputs, which a Verilog simulator need never run.
         m.d.comb += [report.valid.eq(refuses), report.code.eq(ErrorCode.SUM_UNKNOWN),
                      report.details.region.eq(self.paddr[2 + word_bits:])]
         return self.pwrite & (self.paddr[2:2 + word_bits] == actions.offset >> 2) & ~known, [report]
 
     def _overflow(self, m, error, clear, reports):
-        """Return whether an error was reported besides the one that is latched."""
         overflow = Signal()
         reported, several = _several([report.valid for report in reports])
         with m.If(clear):
@@ -250,7 +250,6 @@ class ConfigBus(wiring.Component):
         return overflow
 
     def _config_registers(self, m):
-        """Return field name -> its level in `config`, after giving each its reset value."""
         levels = {}
         for register in self._map.fixed:
             if register.access == "rw":
@@ -260,7 +259,6 @@ class ConfigBus(wiring.Component):
         return levels
 
     def _read_only(self, latched, fault):
-        """Return field name -> value of every read-only field that is not a constant."""
         values = {name: self.status[name] for name, _ in STATUS_BITS}
         values |= {f"waits_{name}": self.waited[name] for name, _ in WAITS}
         values |= {f"count_{name}": self.counters[name] for name, _ in counters(self._geometry)}
@@ -283,7 +281,7 @@ class ConfigBus(wiring.Component):
 
     @staticmethod
     def _entry_fields(entry):
-        """Return register field name -> the slice of a table's entry that holds it."""
+        """Return the slices of a table's entry by register field name."""
         fields = {}
         for name, _ in entry.shape():
             value = getattr(entry, name)
@@ -302,7 +300,7 @@ class ConfigBus(wiring.Component):
         return Cat(word)
 
     def _decoded(self, m, table, word):
-        """Return whether a table has this word, and what it holds: a selection per register, then one between them."""
+        """Return whether a table has this word, and its value: first selected per register, then among registers."""
         word_bits = (table.stride >> 2).bit_length() - 1
         index = word[word_bits:]
         entries = getattr(self, table.name)

@@ -6,22 +6,22 @@ from amaranth.lib.wiring import In, Out
 
 
 class EventCounter(wiring.Component):
-    """Counts events, several in a cycle, in two halves: the carry of one never runs on into the other.
+    """Counts several events per cycle, in two halves, so that no carry runs through all bits in one cycle.
 
-    One more than the upper half is known a cycle ahead, in a register. That is late only in the cycle after a carry or
-    a clearing; but then the lower half is so small that no carry follows.
+    The upper half plus 1 is prepared a cycle ahead. It is stale only in the cycle after a carry or a clearing, when the
+    lower half is too small for another carry.
 
     Parameters
     ----------
     half_bits, amount_bits : int
-        `amount_bits` < `half_bits`. Only a proof has others than the registers'.
+        `amount_bits` < `half_bits`. Only a proof changes the defaults.
 
     Members
     -------
     amount : In(amount_bits)
-        Events of this cycle; registered, so a long sum and a carry do not meet in one cycle.
+        Events of this cycle; registered, so that a long sum and a carry are not in one cycle.
     clear : In(1)
-        Pulse: 0 in the next cycle, whatever came in the cycle before.
+        Pulse: 0 in the next cycle, without the events of the cycle before.
     total : Out(2 * half_bits)
         Events until two cycles ago, modulo 2^(2 * half_bits).
     """

@@ -1,4 +1,4 @@
-"""Begins kernels, and clears what tracks and sends when one hangs."""
+"""Begins kernels, and clears a kernel that hangs."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
@@ -12,39 +12,38 @@ from t3sim.rtl.registers import EPOCH_BITS, WATCHDOG_PERIOD
 
 
 class ResetSequence(wiring.Component):
-    """Lets what is under way finish without being tracked or sent, then clears all that tracks and sends.
+    """Soft reset: finishes outstanding work without tracking or sending it, then clears the kernel's state.
 
-    Nothing that was accepted is taken back, and nothing new starts, until a restart. What was asked of DRAM comes
-    back and is swallowed, tracked writes are performed and forgotten. When for `quiet_cycles` nothing of that has
-    happened (packets of a neighbour that was reset later may still be on the link), everything is cleared at once.
-    So it is after `reset_limit`, which is an error: what is waited for may never come.
-
-    A restart is refused if it would not begin a kernel that is as new: while STATUS says that something of the one
-    before is inside.
+    1. From a soft reset until the next restart nothing new starts. Accepted work completes: DRAM reads return and are
+       dropped, tracked writes are performed but not tracked.
+    2. Everything is cleared at once after `quiet_cycles` cycles without such activity, because packets of a neighbour
+       that is reset later may still be on the link.
+    3. After `reset_limit` everything is cleared anyway, with an error, because an awaited response may never arrive.
+    4. A restart is refused during a soft reset, while state of the kernel before is inside, or if the new epoch does
+       not follow the old one.
 
     Members
     -------
     soft_reset, restart : In(1)
-        Pulses: software asks for one.
-    quiet_cycles, reset_limit : In(of the register)
+        Pulses: requests by software.
     moves : In(1)
-        What a soft reset waits for is under way.
+        Work that a soft reset waits for is outstanding.
     sweeps : In(1)
-        What was cleared is not ready yet.
+        Memories are still being cleared.
     kernel_inside : In(1)
-        Something of the kernel before is inside.
+        State of the kernel before is inside, or enters in this cycle.
     old_epoch, new_epoch : In(EPOCH_BITS)
-        The kernel before, and what a restart would begin.
+        The kernel before, and the kernel that a restart would begin.
     stopped : Out(1)
         From a soft reset to the restart that follows.
     clear : Out(1)
         Pulse: everything is cleared.
     forced : Out(1)
-        Pulse, a cycle before that: it ends though something is under way.
+        Pulse, a cycle before `clear`: the limit is over though work is outstanding.
     done : Out(1)
         A soft reset is done.
     begins : Out(1)
-        Pulse: a restart that is not refused.
+        Pulse: an accepted restart.
     errors : Out(error_report).array(2)
         RESET_FORCED and RESTART_REFUSED.
     """
@@ -68,13 +67,13 @@ class ResetSequence(wiring.Component):
         m.d.sync += [
             moved.eq(self.moves),
             self.clear.eq(0),
-            self.done.eq(self.stopped & was_cleared & ~self.clear & ~self.sweeps),
+            self.done.eq(self.stopped & was_cleared & ~self.clear & ~self.sweeps & ~self.soft_reset),
         ]
         with m.If(self.soft_reset):
             m.d.sync += [self.stopped.eq(1), was_cleared.eq(0), quiet.eq(0), lasted.eq(0)]
         with m.Elif(self.stopped & ~was_cleared):
             m.d.sync += [quiet.eq(Mux(moved, 0, quiet + 1)), lasted.eq(lasted + 1)]
-            # Never sooner than what is issued or read in this cycle is seen to move.
+            # A request of this cycle needs time to show in `moves`.
             with m.If(~moved & (quiet >= (self.quiet_cycles | 15))):
                 m.d.sync += [was_cleared.eq(1), self.clear.eq(1)]
             with m.Elif(overdue):

@@ -1,14 +1,14 @@
-"""A component that a signal resets as well as its clock domain's reset."""
+"""A component that a signal resets in addition to its clock domain's reset."""
 
 from amaranth.hdl import Elaboratable, ResetInserter, Value
 from amaranth.lib import wiring
 
 
 class SoftReset(Elaboratable):
-    """Resets `component` when its domain is reset, and in the cycles in which `by` is 1.
+    """Resets `component` with its domain, and in the cycles in which `by` is 1.
 
-    Both resets share the component's reset pin where a netlist keeps one: a platform with `get_soft_reset` connects
-    it. Otherwise ResetInserter gives every register another condition, which behaves the same.
+    A platform with `get_soft_reset` (a netlist that keeps reset pins) joins both resets at one pin. Otherwise
+    ResetInserter adds a condition to every register, with the same behaviour.
     """
 
     def __init__(self, component: wiring.Component, by: Value) -> None:

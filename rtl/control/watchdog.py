@@ -1,4 +1,4 @@
-"""Tells when nothing moves though something waits, and what it is that waits."""
+"""Reports an error when nothing moves though something waits, and the waiting places."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import data, wiring
@@ -10,41 +10,39 @@ from t3sim.rtl.registers import WAITS, WATCHDOG_LIMIT_BITS, WATCHDOG_PERIOD
 
 
 def waits_layout() -> data.StructLayout:
-    """Lay out one bit for every place of `t3sim.rtl.registers.WAITS` in which something can wait."""
+    """Lay out one bit for each of `WAITS`."""
     return data.StructLayout({name: 1 for name, _ in WAITS})
 
 
 class WatchDog(wiring.Component):
-    """An error when for `limit` periods nothing has moved and something waited.
+    """Reports an error when for `limit` periods nothing has moved and something waited.
 
-    A period counts if nothing moved in any of its cycles and something waits in its last one; one in which something
-    moved, or at whose end nothing waits, starts the count anew. What waits when the count reaches the limit is kept,
-    and nothing is reported again until `clear`. So the error comes at least `limit` and less than `limit` + 1 periods
-    after the last movement.
-
-    Within a period only the first movement matters, and what waits only in its last cycle: whoever drives `moves` and
-    `waits` need not know them otherwise, which saves a simulator the time.
+    1. A period counts if nothing moved in any of its cycles and something waits in its last cycle. Any other period
+       restarts the count.
+    2. At the limit the error is reported and `waits` is kept; nothing is reported again until `clear`. The error
+       follows the last movement by at least `limit` and less than `limit` + 1 periods.
+    3. Only the first movement of a period matters, and only the last cycle's `waits`. The inputs may be 0 otherwise
+       (`listens`, `looks`), which saves simulation time.
 
     Parameters
     ----------
-    geometry : Geometry
     period : int
-        Cycles, a power of two; only a proof has others than the register's.
+        Cycles, a power of two; only a proof changes the default.
 
     Members
     -------
     limit : In(WATCHDOG_LIMIT_BITS)
-        Periods; 0: never. Any value at any time: a count that is beyond it reports at the end of its next still period.
+        Periods; 0: never. May change at any time: a count beyond it reports at the end of the next still period.
     listens, looks : Out(1)
         In this cycle `moves`, `waits` count. Functions of `limit` and registers.
     moves : In(1)
         Something moves in this cycle.
     waits : In(waits_layout())
-        What waits, at least as soon as nothing moves any more.
+        Waiting places, valid once nothing moves.
     clear : In(1)
-        Pulse: forget what was reported, and count anew.
+        Pulse: forget the report, and count anew.
     waited : Out(waits_layout())
-        What waited when it was reported; 0 before.
+        `waits` at the report; 0 before.
     error : Out(error_report)
         WATCHDOG, without details; in the first cycle in which `waited` shows.
     """

@@ -1,1 +1,1 @@
-"""Triggered tiles and queued commands, as the lines that they read and send."""
+"""Turns triggered tiles and queued commands into lines that are read and sent."""

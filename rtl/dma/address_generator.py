@@ -24,34 +24,32 @@ from t3sim.rtl.streams.two_entry_queue import TwoEntryQueue
 class AddressGenerator(wiring.Component):
     """Walks the 2-D block of a DMA command and issues one read per line (T3 paper, section 4.2.2).
 
-    Column after column, `row_bytes` contiguous bytes from `address + column * pitch_bytes`, cut at 64-byte boundaries
-    into lines of 1 to 64 bytes. One line per cycle, without bubbles between columns or commands; running sums only, no
-    multiplier. The `tiles_per_block` wavefront tiles of a block lie side by side: each line carries the
-    wavefront id of the tile that its column belongs to, which the destination's Tracker needs.
+    1. Each column is `row_bytes` contiguous bytes from `address + column * pitch_bytes`, cut at 64-byte boundaries into
+       lines of 1 to 64 bytes.
+    2. One line per cycle, without bubbles between columns or commands.
+    3. The `tiles_per_block` wavefront tiles of a block are side by side. Each line carries the wavefront id of its
+       column's tile, for the destination's Tracker.
+    4. A line that is not wholly inside [base, limit) is reported, not issued. A command whose region lacks `send_dma`
+       or whose block is empty is reported once. Addresses do not wrap around.
 
-    A line that is not wholly inside [base, limit) is reported instead of issued; so is, once, a command whose region is
-    without `send_dma` or has no bytes. Addresses do not wrap around. The region
-    is looked up when a command comes in, its block's shape and its buffer when it starts.
+    The region is looked up when a command is accepted, its block shape and buffer when the command starts.
 
     Members
     -------
     command : In(stream(dma_command))
         A complete block; `wf` is its lowest.
-    region, block, buffer : In(...).array(...)
-        Of `t3sim.rtl.layouts.mapping_tables`.
     lines : Out(stream(request))
-        READ, source DMA or, of a copy, COPY; ids and region of the source.
+        READ, source DMA or, for a queued copy, COPY; ids and region of the source.
     allow : In(1)
         A line may be issued in this cycle.
     issued : Out(read_origins)
-        Pulse: a line was issued in this cycle (it enters the output register); a bit for each for whom.
+        Pulse: a line enters the output register; a bit for each origin.
     busy : Out(1)
         Level: a command or a line is inside.
     copies : Out(1)
-        Level: a copy, or a line of one that was not issued in an earlier cycle, is inside. Only with a command queue.
-    error : Out(error_report)
+        Only with a command queue. Level: a copy is inside, or a line of one that was not issued in an earlier cycle.
     failed : Out(read_origins)
-        Pulse with `error`: whose line or command it is.
+        Pulse with `error`: the origin of the line or command.
     """
 
     def __init__(self, geometry: Geometry):
@@ -76,7 +74,6 @@ class AddressGenerator(wiring.Component):
         layout = block_shape(g)
         column_bits = layout["columns"].width
 
-        # Commands, each with its region's entry.
         looked_up = data.StructLayout({"command": dma_command(g), "send_dma": 1, "block": bits_for(g.dma.block_shapes),
                                        "buffer": bits_for(g.dma.buffers)})
         m.submodules.commands = commands = TwoEntryQueue(looked_up)
@@ -91,10 +88,10 @@ class AddressGenerator(wiring.Component):
         shape = Array(self.block)[commands.output.payload.block]
         readable = Array(self.buffer)[commands.output.payload.buffer]
 
-        # Walker: `cursor` is the next byte to cover, `next_column` the column after the current one. Both have a bit
-        # more than an address, which stays set once the address space was left.
+        # Walker: `cursor` is the next byte, `next_column` the start of the next column. Their extra bit stays set once
+        # the address space was left.
         walking = Signal()
-        unusable = Signal()  # no line comes of this command; it passes through once, as an error
+        unusable = Signal()  # this command has no lines and becomes one error
         cursor = Signal(address_bits + 1)
         room = Signal(7)  # bytes from the cursor to the next boundary
         next_column = Signal(address_bits + 1)
@@ -108,7 +105,7 @@ class AddressGenerator(wiring.Component):
         bounds = Signal(buffer(g))
         last_sum = Signal(signed(column_bits + 2))  # columns - tiles_per_block: from here on tile_sum wraps
 
-        # The line that was cut last, with the verdict of the range check, then the output register.
+        # The last line, with the result of its range check, then the output register.
         line = Signal(request(g))
         line_valid = Signal()
         line_inside = Signal()
@@ -123,7 +120,7 @@ class AddressGenerator(wiring.Component):
         last_of_row = Signal()
         advance = Signal()
         finish = Signal()
-        last_byte = Signal(6)  # a line crosses no 64-byte boundary: the upper bits of its last byte are the cursor's
+        last_byte = Signal(6)  # a line crosses no boundary, so the upper bits are the cursor's
         upper, limit_upper = cursor[6:address_bits], bounds.limit[6:]
         m.d.comb += [
             last_of_row.eq(row_left <= room),
@@ -133,7 +130,7 @@ class AddressGenerator(wiring.Component):
             finish.eq(advance & (unusable | (last_of_row & (columns_left == 1)))),
         ]
 
-        # Cut the next line off, and go to the next line of the column or to the next column.
+        # Cut off the next line.
         with m.If(leaves):
             m.d.sync += line_valid.eq(0)
         with m.If(advance):
@@ -176,7 +173,7 @@ class AddressGenerator(wiring.Component):
                     row_left.eq(row_left - room),
                 ]
 
-        # Start the next command, with what its tables' entries say now.
+        # Start the next command.
         m.d.comb += commands.output.ready.eq(~walking | finish)
         with m.If(~walking | finish):
             m.d.sync += walking.eq(commands.output.valid)
@@ -195,7 +192,6 @@ class AddressGenerator(wiring.Component):
                     *(bounds[name].eq(getattr(readable, name)) for name, _ in bounds.shape()),
                 ]
 
-        # Issue a line that may be read, report one that may not.
         with m.If(output_free):
             m.d.sync += output_valid.eq(issued)
             with m.If(issued):
@@ -212,7 +208,7 @@ class AddressGenerator(wiring.Component):
             *(self.error.details[name].eq(line[name]) for name in ("address", "region", "wf", "wg")),
         ]
         if g.dma.queue_commands:
-            copies = Signal(range(4))  # in the queue of two and the walker
+            copies = Signal(range(4))  # in the queue and the walker
             accepted = self.command.valid & self.command.ready & self.command.payload.copy
             m.d.sync += copies.eq(copies + accepted - (finish & ids.copy))
             m.d.comb += self.copies.eq((copies != 0) | (line_valid & read_for(line, g)[1]))

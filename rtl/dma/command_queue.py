@@ -1,4 +1,4 @@
-"""Commands for the DMA engines that lie in memory."""
+"""Executes DMA commands from a ring in memory."""
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -10,60 +10,59 @@ from t3sim.rtl.registers import POLL_PERIOD
 
 
 class CommandQueue(wiring.Component):
-    """Fetch commands from memory and do one after the other (DMA collectives paper, sections 3.2 and 4.1).
+    """Fetches commands from a ring in memory and executes them in order (DMA collectives paper, sections 3.2, 4.1).
 
-    It is the second front end of the address generators, beside the triggered commands of the DMA table.
+    The ring has `queue_commands` lines of 64 bytes from `base` on. The address generators take its copies as well as
+    the DMA table's commands.
 
-    The queue is a ring of `queue_commands` lines of 64 bytes from `base` on. A doorbell names the place after the last
-    command; a place that was taken may be written anew. A copy goes to an engine, which walks its block as
-    its region says, like a trigger's, and the next command is fetched meanwhile: copies overlap as far as engines are
-    free. A poll holds up what follows it. A signal, also one that memory adds, waits until all data of the copies
-    before it have left.
+    1. A doorbell names the place after the last command. The places of commands that are done may be rewritten.
+    2. A copy is handed to an engine, which walks its block as its region says, like a trigger's. The next command is
+       fetched meanwhile, so copies overlap while engines are free.
+    3. A poll delays the commands after it until memory holds its value.
+    4. A signal (SIGNAL, TIMESTAMP, ADD) waits until all data of the copies before it have left.
+    5. An unknown command, or one with a misaligned or out-of-range word, is reported and not executed, and the queue
+       halts. It also halts when a copy's data are refused, so no signal follows a failed copy. While it is halted,
+       nothing begins; a copy that was offered before may still be taken.
+    6. `resume` continues with the refused command, fetched anew; `skip` continues after it. A failed copy may have left
+       in part and cannot be repeated, so only `skip` continues after it.
+    7. A doorbell that moves backwards or beyond the ring is reported and ignored.
+    8. One read is outstanding at a time.
 
-    One read is under way at a time. Commands written before their doorbell is seen are fetched whole: a line is one
-    access of memory.
-
-    A command that is unknown, or names a word that is misaligned or outside `words`, is not done: it is reported, and
-    the queue halts. It does so, too, when a copy's data are refused: no signal may follow. Halted, it begins nothing.
-    A resume goes on, and reads all that is not done again; a skip goes on without the command that failed. A copy that
-    failed was taken, and part of it may have left, so that it cannot be done again: only a skip goes on after it.
-    A doorbell that goes backwards or beyond the ring, or comes while it is stopped, is reported and not taken.
+    The caller must write commands before their doorbell; memory must read each line in one access.
 
     Members
     -------
     base : In(address_bits)
         Constant while `busy`; a multiple of the ring's bytes.
     doorbell : In({valid, place})
-        Pulse; `place` modulo twice the number of places, so that a full ring is not an empty one.
+        Pulse; `place` modulo twice the number of places, which tells a full ring from an empty one.
     words : In({base, limit})
-        Memory that commands may poll and write, in whole lines. A word that is polled begins a line, one that is
-        written is 4 bytes aligned.
-    reads : Out(stream(address))
+        Memory that commands may poll and write, in whole lines. A polled word begins a line; a written word is aligned
+        to 4 bytes.
     lines : In(stream(queue_command))
-        What was read, one for each read.
-    copies : Out(stream(trigger))
+        One line for each read.
     settled : In(1)
-        Level: of every copy taken in an earlier cycle all data have left.
+        Level: all data have left of every copy taken in an earlier cycle.
     failed : In(1)
         Pulse: a copy's data are refused, in a cycle in which it is not settled.
     resume, skip : In(1)
-        Pulses: go on, which does nothing while `spoiled`; go on without the copies that failed, or if none did, without
-        the command that was refused. Neither does anything unless it is halted.
-    writes : Out(stream(word_write))
+        Pulses, without effect unless `halted`. `resume` has no effect while `spoiled`. `skip` drops the failed copies
+        or, if no copy failed, the refused command.
     stop : In(1)
-        Level: no read begins and no word is offered, so that none is under way when the queue is reset.
+        Level: offer no word, and begin no read unless one is under way (a poll's first look follows its command's
+        line), so that nothing is outstanding when the queue is reset.
     under_way : Out(1)
-        Level: a read or a word is offered, or a read's line has not come.
+        Level: a read or a word is offered, or a read's line is outstanding.
     done : Out(1)
         Pulse: a command is done in this cycle.
     waits : Out({fetch, poll, signal})
-        Levels: for a command's line, for what a poll looks for, for its word to be taken.
+        Levels: for a command's line, for a poll's value, for a word to be taken.
     taken : Out(place bits)
-        Commands done, modulo the same.
+        Commands done, modulo twice the number of places.
     busy, halted : Out(1)
-        Levels: a command is not done; nothing is begun until `resume` or `skip`.
+        Levels: a command is not done; nothing begins until `resume` or `skip`.
     spoiled : Out(1)
-        Level: halted, because a copy failed.
+        Level: halted because a copy failed.
     error : Out(error_report)
         COMMAND_UNKNOWN, WORD_MISALIGNED, WORD_OUT_OF_RANGE or, without details, DOORBELL_REFUSED.
     """
@@ -107,11 +106,11 @@ class CommandQueue(wiring.Component):
         op = self.lines.payload.op
         fault = Signal(ErrorCode)
         self._judge(m, fault)
-        refuses = Signal()  # the command that has come
+        refuses = Signal()
         behind = Signal(self._place_bits)
         ahead = Signal(self._place_bits)
-        unheard = Signal()  # a doorbell was refused, and that is not reported
-        leaving = Signal()  # data of a copy may be
+        unheard = Signal()  # a refused doorbell is still to be reported
+        leaving = Signal()  # data of a copy may be leaving
         with m.If(self.copies.valid & self.copies.ready):
             m.d.sync += leaving.eq(1)
         with m.Elif(self.settled):
@@ -131,11 +130,11 @@ class CommandQueue(wiring.Component):
         with m.Else():
             m.d.sync += [self.error.code.eq(ErrorCode.DOORBELL_REFUSED), self.error.details.eq(0), unheard.eq(0)]
         with m.If(self.doorbell.valid):
-            with m.If(~self.stop & (ahead >= behind) & (ahead <= 1 << self._place_bits - 1)):
+            with m.If((ahead >= behind) & (ahead <= 1 << self._place_bits - 1)):
                 m.d.sync += written.eq(self.doorbell.place)
             with m.Else():
                 m.d.sync += unheard.eq(1)
-        with m.If(done | (self.skip & self.halted & ~self.spoiled)):  # what was refused waits in "next"
+        with m.If(done | (self.skip & self.halted & ~self.spoiled)):  # a refused command leaves the FSM in "next"
             m.d.sync += self.taken.eq(self.taken + 1)
         m.d.comb += [
             self.busy.eq(written != self.taken),
@@ -196,7 +195,7 @@ class CommandQueue(wiring.Component):
             with m.State("settle"):
                 with m.If(self.halted):
                     m.next = "next"
-                with m.Elif(self.settled & ~self.stop):  # stopped, data leave to nowhere
+                with m.Elif(self.settled & ~self.stop):  # while stopped, data are dropped
                     m.d.sync += [self.writes.payload.address.eq(command.address),
                                  self.writes.payload.adds.eq(command.op == QueueOp.ADD),
                                  self.writes.payload.value.eq(Mux(stamp, now, command.value))]
@@ -209,7 +208,6 @@ class CommandQueue(wiring.Component):
         return m
 
     def _judge(self, m, fault):
-        """Say what is wrong with the command that comes."""
         command = self.lines.payload
         line = command.address[6:]
         with m.If(command.op.as_value() > QueueOp.ADD.value):
@@ -222,28 +220,28 @@ class CommandQueue(wiring.Component):
 
 
 class OwedLines(wiring.Component):
-    """Counts the lines that memory owes the command queue, and keeps from it those that it has not asked for.
+    """Counts the lines that memory owes the command queue, and drops those that the queue does not expect.
 
-    A soft reset that is forced ends though a line is still to come. That line is none of the ring that follows, so
-    what the queue asked for before is counted apart, and dropped when it comes; so is a line that nobody asked for.
-    Both are errors. Memory answers in the order of the reads, in a later cycle. A line that it loses cannot be told
-    from one that is late: that of a later read is then dropped in its place.
+    1. A forced soft reset ends while a line is outstanding. Lines requested before it are counted apart and dropped
+       when they arrive. So is a line without a request. Both are errors.
+    2. With `MOST` lines owed no further read leaves, so the counts never wrap.
+    3. All outputs except `wanted.valid` and `error` are functions of registers and of the queue's streams.
 
-    With `MOST` lines owed no further read leaves, so that the counts never wrap. All outputs but `wanted.valid` and
-    `error` are functions of registers and of the queue's streams.
+    Memory must answer in the order of the reads, in a later cycle. A lost line cannot be told from a late one, so the
+    line of a later read would be dropped in its place.
 
     Members
     -------
     asked : In(stream(address)), reads : Out(stream(address))
-        Reads of the queue, and on their way to memory.
+        Reads from the queue, and to memory.
     lines : In(stream(queue_command)), wanted : Out(stream(queue_command))
-        Lines from memory, and those that are for the queue.
+        Lines from memory, and to the queue.
     forget : In(1)
-        Pulse: the queue is reset, and does not wait any more for what was asked for until and in this cycle.
+        Pulse: the queue is reset and no longer expects lines requested until and in this cycle.
     owed, late : Out(1)
-        Levels: a line has not come; nor has one that the queue does not wait for any more.
+        Levels: a line is outstanding; a line is outstanding that the queue no longer expects.
     error : Out(error_report)
-        LINE_UNEXPECTED, with what the line says.
+        LINE_UNEXPECTED, with the line's fields.
     """
 
     MOST = 15
@@ -265,7 +263,7 @@ class OwedLines(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         owed = Signal(range(self.MOST + 1))
-        late = Signal(range(self.MOST + 1))  # of them, those that are dropped; they come first
+        late = Signal(range(self.MOST + 1))  # the oldest of them, which are dropped
         room = Signal()
         drops = Signal()
         came = Signal()

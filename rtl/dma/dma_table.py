@@ -12,29 +12,27 @@ from t3sim.rtl.streams.forwarded_read import forwarded_read
 class DmaTable(wiring.Component):
     """The DMA command table (T3 paper, section 4.2.2 and figure 9c).
 
-    With one tile per block a trigger is a command. With 2, 4, ... `tiles_per_block` tiles, a counter per open block
-    waits for all of them; the command carries the lowest wavefront id and the smallest address of the block. Counters
-    lie in a direct-mapped memory, indexed by workgroup modulo `window_slots` and block within the workgroup: the
-    dispatch window guarantees that no two open workgroups share a slot. So the tiles of a block must all be tracked,
-    and in one region; a block that never completes would spoil the count of a later workgroup.
+    1. With one tile per block a trigger is a command. With 2, 4, ... `tiles_per_block` tiles, a counter per open block
+       waits for all of them; the command carries the block's lowest wavefront id and smallest address.
+    2. Commands wait in a queue of `ready_commands`. When it is full, triggers wait.
+    3. One trigger per cycle. After reset the counters are cleared, one per cycle, and no trigger is accepted.
 
-    Commands wait in a queue of `ready_commands`; when it is full, triggers wait. One trigger per cycle. After reset
-    the counters are cleared, one per cycle, while no trigger is accepted.
+    Counters are in a direct-mapped memory, indexed by workgroup modulo `window_slots` and block within the workgroup.
+    The caller must ensure that no two open workgroups share a slot (the dispatch window does) and that all tiles of a
+    block are tracked in one region: a block that never completes would corrupt a later workgroup's count.
 
     Members
     -------
     triggers : In(stream(trigger))
         Tiles of DMA regions, each once.
     region, block : In(...).array(...)
-        Of `t3sim.rtl.layouts.mapping_tables`. Only `tiles_per_block` of a region's block is used; 0 counts as 1.
+        Tables; only `tiles_per_block` of a region's block is used, and 0 counts as 1.
     commands : Out(stream(trigger))
         Complete blocks in order of completion.
     ready_level : Out(range(ready_commands + 1))
-        Commands that wait now.
+        Waiting commands.
     ready_high_water : Out(range(ready_commands + 1))
-        The largest number since reset or `clear_high_water`.
-    clear_high_water : In(1)
-        Pulse.
+        Largest `ready_level` since reset or `clear_high_water`.
     busy : Out(1)
         Level: clearing, or a trigger or command is inside. An incomplete block does not count.
     """
@@ -53,7 +51,7 @@ class DmaTable(wiring.Component):
             "clear_high_water": In(1),
             "busy": Out(1),
         })
-        #: A block of two tiles or more starts at an even wavefront, so wf[0] takes no part in the index.
+        #: A block of 2 or more tiles starts at an even wavefront, so wf[0] is not part of the index.
         self.blocks = memory.Memory(shape=data.StructLayout({"count": t.wf_bits, "address": t.address_bits}),
                                     depth=t.window_slots << (t.wf_bits - 1), init=[])
 

@@ -1,4 +1,4 @@
-"""Takes the DMA engines' lines to the memory channels that hold them."""
+"""Routes the DMA engines' lines to their memory channels."""
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
@@ -11,16 +11,15 @@ from t3sim.rtl.streams.two_entry_queue import TwoEntryQueue
 
 
 class LineRouter(wiring.Component):
-    """Crossbar from engines to channels by `t3sim.rtl.address_map` (T3 paper, section 4.2.2: the DMA engine's reads).
+    """Crossbar from engines to channels by `t3sim.rtl.address_map` (T3 paper, section 4.2.2).
 
-    Each engine has a short queue whose head names its channel; each channel has an output register, which engines that
-    ask for it fill in turn. Lines of one engine to one channel stay in order; an engine whose head waits for
-    a channel waits with all its lines. One line per cycle and engine while no two want the same channel.
+    1. Lines of one engine to one channel stay in order.
+    2. Each channel has an output register, which the requesting engines fill in turn.
+    3. An engine whose head waits for a channel waits with all its lines. Without conflicts each engine sends one line
+       per cycle.
 
     Members
     -------
-    lines : In(stream(request)).array(engines)
-    channels : Out(stream(request)).array(channels)
     busy : Out(1)
         Level: a line is inside.
     """
@@ -37,7 +36,7 @@ class LineRouter(wiring.Component):
         m = Module()
         g = self._geometry
         engines, channels = g.dma.engines, g.channel.channels
-        queues, wanted = [], []  # per engine: queue, and one bit per channel that its head asks for
+        queues, wanted = [], []  # per engine: queue, and one-hot channel of its head
         for index in range(engines):
             queue = TwoEntryQueue(request(g))
             m.submodules[f"queue{index}"] = queue
@@ -68,7 +67,7 @@ class LineRouter(wiring.Component):
                 *(taken[index][c].eq(grants[index]) for index in range(engines)),
             ]
             with m.If(~occupied[c] | port.ready):
-                # The engines behind the one served last come first, then all; of them the lowest.
+                # The lowest engine after the one served last, else the lowest of all.
                 first = Mux((requests & later).any(), requests & later, requests)
                 m.d.comb += grants.eq(first & -first)
                 m.d.sync += occupied[c].eq(requests.any())

@@ -1,4 +1,4 @@
-"""Counts the data of DMA reads: who may ask for more, and which data nobody has asked for."""
+"""Counts outstanding DMA reads, and detects data without a read."""
 
 from functools import reduce
 from operator import or_
@@ -13,35 +13,35 @@ from t3sim.rtl.streams.counting import ones
 
 
 class ReadCredits(wiring.Component):
-    """Lines that DMA has read, from the engine that asks for them to the link.
+    """Counts lines of DMA from the engine that reads them to the link.
 
-    An engine never asks for data that have no place to go. Lines whose data have not come are counted apart from data
-    inside the lanes: more data than were asked for enter no lane. It is a count, so what comes in the place of another
-    line is taken for it, and the last that comes is one too many. Lines are counted for whom they are read, triggers or
-    the command queue: neither's data are taken for the other's.
+    1. `allow` ensures that every read line has room (`outstanding_lines`).
+    2. Data in excess of the reads are marked `unasked` and must not enter a lane. Only numbers are compared: a wrong
+       line is taken for the expected one, and the last line is then in excess.
+    3. Reads for triggers and for the command queue are counted separately, so neither takes the other's data.
+
+    Arrays have an element for each origin (`read_origins`).
 
     Members
     -------
     issued : In(range(engines + 1)).array(read_origins)
-        Lines that engines ask for in this cycle, by for whom, as all arrays here; their data come two cycles later at
-        the earliest.
+        Lines requested in this cycle. Their data arrive two cycles later at the earliest.
     came : In(egress_lanes).array(read_origins)
-        Data of DMA that a lane's input hands over.
+        DMA data accepted at a lane's input.
     unasked : Out(egress_lanes)
-        Whether data that come at this input are more than were asked for, those at the inputs before it included.
-        Function of `came` and registers.
+        This input's data are in excess, with those at lower inputs counted first. Function of `came` and registers.
     repeated : In(egress_lanes).array(read_origins)
         The same data will leave once more.
     gone : In(range(2 * egress_lanes + 1)).array(read_origins)
         Data that leave the lanes in this cycle, as packets or refused.
     hold : In(1)
-        Nothing more may be asked for, from the next cycle on.
+        Allow no reads from the next cycle on.
     forget : In(1)
-        Pulse: what has not come is not waited for.
+        Pulse: no longer expect outstanding data.
     allow : Out(1)
-        Each engine may ask for a line. A register: it knows what was asked for until the cycle before the last.
+        Each engine may request a line. A register, based on the requests until the cycle before the last.
     waits : Out(read_origins)
-        Data that were asked for have not come, or not left. Function of registers.
+        Requested data are outstanding or in the lanes. Function of registers.
     """
 
     def __init__(self, geometry: Geometry) -> None:
@@ -64,10 +64,10 @@ class ReadCredits(wiring.Component):
         m = Module()
         just_issued, asked, inside, unasked = [], [], [], []
         for origin in range(self._origins):
-            # Not yet added.
+            # Not yet added to `due`.
             just_issued.append(recent := Signal.like(self.issued[origin], name=f"just_issued_{origin}"))
-            asked.append(due := Signal(range(self._most + 1), name=f"asked_{origin}"))  # data have not come
-            # Data are in the lanes, of which each has four places.
+            asked.append(due := Signal(range(self._most + 1), name=f"asked_{origin}"))
+            # Data in the lanes, with 4 places each.
             inside.append(held := Signal(range(4 * self._lanes + 1), name=f"inside_{origin}"))
             taken = Signal(range(self._lanes + 1), name=f"taken_{origin}")
             came, strays = self.came[origin], Signal(self._lanes, name=f"strays_{origin}")

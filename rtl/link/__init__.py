@@ -1,1 +1,1 @@
-"""The ends of the links: what leaves and what arrives."""
+"""The ends of the links: departures and arrivals."""

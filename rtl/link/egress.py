@@ -1,4 +1,4 @@
-"""One lane towards the link: lines become packets in the destination's terms."""
+"""One lane towards the link, which turns lines into packets for their destination."""
 
 from amaranth.hdl import Array, Module, Mux, Signal
 from amaranth.lib import stream, wiring
@@ -21,37 +21,32 @@ from t3sim.rtl.streams.two_entry_queue import TwoEntryQueue
 
 
 class Egress(wiring.Component):
-    """Translates outbound lines (T3 paper, sections 4.2.2 and 4.4; figures 11 and 12).
+    """Translates outbound lines into packets (T3 paper, sections 4.2.2 and 4.4; figures 11 and 12).
 
-    A line is either a compute unit's store to a region with `send_stores` (source LOCAL) or data that the DMA engine
-    read from one with `send_dma` (source DMA or COPY). The packet's address and workgroup are the line's plus the
-    offsets of the region's route, modulo their widths; device, region and operation are the route's; bytes and
-    wavefront stay. A line whose source does not fit its region's actions is reported and swallowed. One packet per
-    cycle, in order; both
-    sides are registers.
+    A line is a compute unit's store to a region with `send_stores` (source LOCAL), or data that DMA read from a region
+    with `send_dma` (source DMA or COPY).
 
-    A region may have up to `copies` routes, one after the other in their table: a line becomes a packet on each. Read
-    once, it reaches several GPUs (T3 paper, section 7.1; broadcast: DMA collectives paper, section 4.2). A line whose
-    routes do not all lie in the table is treated as one that does not fit its region.
-
-    While `forget` is 1 no further line becomes a packet: each is swallowed without an error.
+    1. The packet's address and workgroup are the line's plus the offsets of the region's route, modulo their widths.
+       Device, region and operation are the route's; bytes and wavefront stay.
+    2. A region with several routes (up to `copies`, consecutive in the table) sends a packet on each, so data read once
+       reach several GPUs (T3 paper, section 7.1; broadcast: DMA collectives paper, section 4.2).
+    3. A line whose source does not match its region's actions, or whose routes are not all in the table, is reported
+       and dropped.
+    4. While `forget` is 1, lines are dropped without an error.
+    5. One packet per cycle, in order; both sides are registers.
 
     Members
     -------
     line : In(stream(request))
         `address` and ids of the source; `op` is ignored.
-    region, route : In(...).array(...)
-        Of `t3sim.rtl.layouts.mapping_tables`.
-    forget : In(1)
     packet : Out(stream(packet))
         `source` is REMOTE for a store, DMA for all data that DMA read.
     busy : Out(1)
         Level: a line is inside.
-    error : Out(error_report)
     left, refused : Out(read_origins)
-        Pulses, a bit for each for whom DMA read: its data leave as a packet; its data are refused or forgotten.
+        Pulses, a bit for each origin: DMA's data leave as a packet; DMA's data are refused or forgotten.
     repeated : Out(read_origins)
-        Pulse: the same data of DMA will leave, or be forgotten, once more. Only with several `copies`.
+        Only with several `copies`. Pulse: the same data of DMA will leave, or be forgotten, once more.
     """
 
     def __init__(self, geometry: Geometry):
@@ -81,7 +76,7 @@ class Egress(wiring.Component):
         may_leave = ~self.forget & in_table & (((head.source == Source.LOCAL) & entry.send_stores)
                                                | (read_for(head, g).any() & entry.send_dma))
         if g.dma.copies > 1:
-            head_repeats = Signal()  # the head has left on a route, and does on `next_route`, too
+            head_repeats = Signal()  # the head has left on a route, and will on `next_route`
             next_route = Signal.like(entry.route)
             routes_left = Signal.like(entry.more_routes)
             route_number = Mux(head_repeats, next_route, entry.route)

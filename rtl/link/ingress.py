@@ -1,4 +1,4 @@
-"""Refuses arrivals that would write where nothing was mapped, or count for a tile that cannot be open."""
+"""Refuses arrivals that would write to unmapped memory or count for a tile that cannot be open."""
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
@@ -12,38 +12,35 @@ GROUP = 4  #: memory channels whose arrivals one block checks
 
 
 def groups(geometry: Geometry) -> list[range]:
-    """Split the channels into those of each block."""
+    """Return the channels of each block."""
     channels = geometry.channel.channels
     return [range(first, min(first + GROUP, channels)) for first in range(0, channels, GROUP)]
 
 
 class Ingress(wiring.Component):
-    """Checks what arrives from the link for a group of memory channels, in the cycle in which it is offered.
+    """Checks packets from the link for a group of memory channels, in the cycle in which they are offered.
 
-    An arrival is lawful if it is a store or an update of a peer's compute units or DMA engine, has 1 to `request_bytes`
-    bytes, all of them in one line, in a range that is open to its region, and names a workgroup of the dispatch window
-    and a wavefront that workgroups have. Ranges are of whole lines. Workgroup and wavefront of an arrival under region
-    0, which is never tracked, are not looked at.
-
-    What is lawful passes without a cycle's delay. Anything else is taken from the link and goes nowhere; it is reported
-    in the next cycle, of several the one with the lowest channel. Readys and payloads pass through.
+    1. An arrival is lawful if it is a store or an update by a peer's compute units or DMA engine, has 1 to
+       `request_bytes` bytes in one line, in a range that is open to its region, and names a workgroup inside the
+       dispatch window and a wavefront below `tiles`. Region 0 is never tracked, so its workgroup and wavefront are not
+       checked.
+    2. Lawful arrivals and `ready` pass combinationally. Other arrivals are accepted from the link and dropped, and
+       reported in the next cycle; the lowest channel's report wins.
 
     Members
     -------
-    arriving : In(stream(request)).array(channels)
-    accepted : Out(stream(request)).array(channels)
     open : In(regions).array(ARRIVAL_RANGES)
         Regions under which peers may write into the range.
     base, last : In(address_bits).array(ARRIVAL_RANGES)
-        First and last byte of the range. Of both only the line counts.
+        First and last byte of the range; only the line counts.
     head : In(wg_bits + 1), limit : In(wg_bits + 2)
         First workgroup of the dispatch window, and one past its last.
     tiles : In(wf_bits + 1)
         Wavefront tiles of a workgroup, at most.
     any_tile : In(1)
-        Nothing is tracked at present: every workgroup and wavefront will do.
+        Nothing is tracked at present, so every workgroup and wavefront is lawful.
     refused : Out(channels)
-        Which channels' arrivals were refused in the cycle before.
+        Channels whose arrivals were refused in the cycle before.
     error : Out(error_report)
         ARRIVAL_REFUSED.
     """
@@ -92,7 +89,7 @@ class Ingress(wiring.Component):
             Signal(name=f"{name}_{c}") for name in ("in_line", "writes", "inside", "open_here"))
         line = packet.address[line_bits:]
         m.d.comb += [
-            # What reached into the next line could reach into another channel, whose order it would not have.
+            # An access to the next line could reach another channel, which would not order it.
             in_line.eq(in_one_line(packet, self._geometry)),
             writes.eq(((packet.op == Op.STORE) | (packet.op == Op.UPDATE))
                       & ((packet.source == Source.REMOTE) | (packet.source == Source.DMA))),

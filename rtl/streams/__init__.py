@@ -1,1 +1,1 @@
-"""Small parts shared by blocks: queues, fair grants, late reads, counts."""
+"""Small parts shared by blocks: queues, fair grants, forwarded reads, counts."""

@@ -1,4 +1,4 @@
-"""A stream from one clock to another, whatever their rates and phases."""
+"""A stream between two clocks of any rates and phases."""
 
 from amaranth.hdl import Module, Value
 from amaranth.lib import stream, wiring
@@ -7,17 +7,10 @@ from amaranth.lib.wiring import In, Out
 
 
 class ClockCrossing(wiring.Component):
-    """Queue whose input is in one clock domain and whose output is in another: Gray counters, two flip-flops each way.
+    """Queue from the clock domain `source` to the domain `sink`: Gray counters, two flip-flops each way.
 
-    A `depth` of eight gives the full rate of the slower clock. A reset of the input's domain empties the queue; it has
-    to last as long as four cycles of both clocks together.
-
-    Members
-    -------
-    input : In(stream(shape))
-        In domain `source`.
-    output : Out(stream(shape))
-        In domain `sink`.
+    A `depth` of 8 sustains the rate of the slower clock. A reset of the input's domain empties the queue; it must last
+    at least four cycles of both clocks together.
     """
 
     def __init__(self, shape, *, depth: int = 8, source: str, sink: str):

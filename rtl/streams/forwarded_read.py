@@ -1,4 +1,4 @@
-"""A clocked read that gives the word being written to its row, whatever the memory itself gives then."""
+"""A clocked read that returns the new word for a row that is being written."""
 
 from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data
@@ -6,11 +6,11 @@ from amaranth.lib.memory import Memory, ReadPort, WritePort
 
 
 def forwarded_read(m: Module, memory: Memory, write: WritePort, name: str) -> tuple[ReadPort, Value | data.View]:
-    """Add a clocked read of a memory to module `m`; return its port, and what is read in its place.
+    """Add a clocked read of a memory to module `m`; return its port, and the value to use instead of `port.data`.
 
-    An SRAM macro gives anything for a row that is read in the cycle in which it is written. That word is kept in a
-    register, here called `name`, and stands for what the macro gives as long as the port does not read again. So does
-    one that is written later: the port need not be enabled while its address stays. `write` is the memory's only write.
+    An SRAM macro returns undefined data for a row that is read while it is written. A register, named `name`, keeps
+    that word and replaces the macro's data until the port reads again. Later writes to the row replace it too, so the
+    port need not be enabled while its address stays. `write` must be the memory's only write port.
     """
     read = memory.read_port()
     word = Signal(memory.shape, name=name, reset_less=True)

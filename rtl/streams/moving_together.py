@@ -5,9 +5,9 @@ from amaranth.lib.wiring import PureInterface
 
 
 def moving_together(m: Module, operands: PureInterface, result: PureInterface, latency: int) -> tuple[Signal, Signal]:
-    """Join two streams by a pipeline of `latency` stages that stands only while a result waits for `result.ready`.
+    """Join two streams by a pipeline of `latency` stages, which stalls only while a result waits for `result.ready`.
 
-    Returns whether it moves in this cycle, and a bit for each stage: does it hold something?
+    Return whether it moves in this cycle, and a valid bit for each stage.
     """
     move = Signal()
     valid = Signal(latency)

@@ -1,34 +1,32 @@
-"""A stream queue of a few entries that costs a simulator little."""
+"""A stream queue of a few entries that is cheap to simulate."""
 
 from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-_MACRO_WORDS = 8  #: memories of fewer words are flip-flops, which are read without a clock
+_MACRO_WORDS = 8  #: smaller memories are flip-flops, with combinational reads
 
 
 class PointerQueue(wiring.Component):
-    """Queue of `depth` entries: full rate from two entries on, one cycle of latency, no path from input to output.
+    """Queue of `depth` entries.
 
-    Entries do not move; two pointers, one bit wider than the address, say what is valid. `lib.fifo` keeps a level
-    besides, and a queue that shifts copies its entries in each simulated cycle.
+    1. Full rate from 2 entries on; latency 1 cycle; no combinational path from input to output.
+    2. From 8 entries on the memory suits an SRAM macro: one write, and one clocked read, enabled when an entry leaves
+       and in the cycle after a word bypassed the memory. A word that is read while it is written bypasses the memory
+       through a register.
+    3. With `digest`, a function of an entry, its value for the output entry is a register, so it depends neither on the
+       memory read nor on the function.
 
-    From eight entries on the memory is an SRAM's: one write, and one read whose address is known a cycle ahead. A word
-    that is written in the cycle in which it is read goes around the memory, through a register. It is read when an
-    entry leaves, and in the cycle after a word went around.
-
-    With `digest`, a function of an entry, its value for the entry at the output is a register of its own: what depends
-    on it need not wait for the memory to be read and the function to be computed.
+    Entries do not move, unlike in a shift queue, and the two pointers need no separate level (`lib.fifo` has one): both
+    would cost simulation time.
 
     Members
     -------
-    input : In(stream(shape))
-    output : Out(stream(shape))
     head_digest : Out(unsigned)
-        Only with `digest`: that of `output.payload`, if valid.
+        Only with `digest`: the digest of `output.payload`, if valid.
     next_digest : Out(unsigned)
-        Only with `digest`: `head_digest` of the next cycle, if an entry leaves or comes into an empty queue.
+        Only with `digest`: the next `head_digest`, if an entry leaves or the queue is empty and one arrives.
     """
 
     def __init__(self, shape, depth: int, digest=None) -> None:
@@ -59,7 +57,7 @@ class PointerQueue(wiring.Component):
         written = Signal(self._pointer_bits)
         read = Signal(self._pointer_bits)
         level = Signal(self._pointer_bits)
-        leaves = Signal()  # known late in a cycle: what depends on it is prepared for both cases
+        leaves = Signal()  # late in the cycle, so both cases are prepared
         m.d.comb += [
             leaves.eq(self.output.valid & self.output.ready),
             level.eq(written - read),
@@ -85,14 +83,14 @@ class PointerQueue(wiring.Component):
             ]
             second = self._entry(m, self._following_digest, (read + 1)[:self._pointer_bits], leaves, written,
                                  self._write_digest)
-            # With one entry left, or none, what comes in now is next.
+            # With one entry or none, the incoming entry is next.
             m.d.comb += self.next_digest.eq(Mux(self.output.valid & (level != 1), second, incoming))
             with m.If(Mux(self.output.valid, self.output.ready, self.input.valid)):
                 m.d.sync += self.head_digest.eq(self.next_digest)
         return m
 
     def _entry(self, m: Module, port, place, leaves, written, write):
-        """Return the entry at `place`, which is one further in the next cycle if one `leaves`."""
+        """Return the entry at `place`, which advances by one if an entry `leaves`."""
         if not self._clocked:
             m.d.comb += port.addr.eq(place[:-1])
             return port.data

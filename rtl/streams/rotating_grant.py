@@ -4,22 +4,22 @@ from amaranth.hdl import Cat, Const, Mux, Signal
 
 
 def rotating_grant(m, requests, granted):
-    """Add a round-robin arbiter to module `m`; return the requesters that may go, as a bit vector.
+    """Add a round-robin arbiter to module `m`; return one bit per requester.
 
-    Of the requesting bits exactly one may go; a bit that does not request is set if it would win.
-    `granted` says that the chosen requester goes in this cycle, after which its successor comes first.
+    Exactly one requesting bit is set. The bit of an idle requester is set if its request would win. `granted` must say
+    whether the chosen requester is served in this cycle; its successor is then preferred.
     """
     width = len(requests)
     if width == 1:
         return Const(1, 1)
-    first = Signal(width)  # those behind the last one granted
+    first = Signal(width)  # the requesters after the last one granted
     preferred = Signal(width)
     behind_preferred = Signal(width)
     behind_any = Signal(width)
     may_go = Signal(width)
     m.d.comb += [
         preferred.eq(requests & first),
-        behind_preferred.eq(~(preferred ^ (preferred - 1))),  # bits above the lowest 1; none if there is no 1
+        behind_preferred.eq(~(preferred ^ (preferred - 1))),  # bits above the lowest 1, if any
         behind_any.eq(~(requests ^ (requests - 1))),
         may_go.eq((first & ~behind_preferred) | Mux(preferred.any(), 0, ~first & ~behind_any)),
     ]
@@ -29,7 +29,7 @@ def rotating_grant(m, requests, granted):
 
 
 def join(m, requests, payloads, sink):
-    """Feed the stream `sink` from the requesters in turn; return one bit each: a request would go now."""
+    """Feed the stream `sink` from the requesters in turn; return a bit for each: a request would be taken now."""
     wanted = Signal(len(requests))
     may_go = Signal(len(requests))
     m.d.comb += [

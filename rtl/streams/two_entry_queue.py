@@ -10,10 +10,8 @@ class TwoEntryQueue(wiring.Component):
 
     Members
     -------
-    input : In(stream(shape))
-    output : Out(stream(shape))
     following : Out(shape)
-        Only with `look_ahead`: what `output.payload` will be in the next cycle, if it is valid then. Known late.
+        Only with `look_ahead`: `output.payload` of the next cycle, if valid then. Known late.
     """
 
     def __init__(self, shape, *, look_ahead: bool = False):
@@ -26,7 +24,7 @@ class TwoEntryQueue(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        front = Signal(self._shape, reset_less=True)  # count only when valid
+        front = Signal(self._shape, reset_less=True)
         back = Signal(self._shape, reset_less=True)
         front_valid = Signal()
         back_valid = Signal()

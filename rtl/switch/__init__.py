@@ -1,1 +1,1 @@
-"""A switch between GPUs that adds what they send to one of them, and copies what one sends to several."""
+"""A switch between GPUs that adds their parts of a sum and copies packets to several of them."""

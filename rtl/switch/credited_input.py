@@ -1,4 +1,4 @@
-"""Keeps what comes over a link until it can go on, and gives the link's other end its credits back."""
+"""The receiving end of a link: buffers packets and returns credits."""
 
 from amaranth.hdl import Module
 from amaranth.lib import data, stream, wiring
@@ -8,25 +8,25 @@ from t3sim.rtl.streams.pointer_queue import PointerQueue
 
 
 class CreditedInput(wiring.Component):
-    """The receiving end of a link: a place for each credit of the sending one, so that what arrives need not wait.
+    """The receiving end of a link, with a place for each credit of the sending end, so arrivals never wait.
 
     Parameters
     ----------
     shape : a layout
         Of a packet.
     places : int
-        Credits that the sending end starts with; 2 at least.
+        Initial credits of the sending end, at least 2.
 
     Members
     -------
     arriving : In(valid, payload)
-        At most a packet in a cycle, which cannot be held up.
+        At most one packet per cycle, without back-pressure.
     packets : Out(stream(shape))
         In the order of arrival.
     returned : Out(1)
         Pulse: a credit, in the cycle after a packet has left. A register.
     overrun : Out(1)
-        Pulse: a packet comes without a credit while no place is free; it is lost.
+        Pulse: a packet without a credit arrives while no place is free, and is lost.
     """
 
     def __init__(self, shape, places: int) -> None:

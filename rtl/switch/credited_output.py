@@ -1,4 +1,4 @@
-"""Sends over a link what its other end has room for."""
+"""The sending end of a link: sends only what the receiving end has room for."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -6,28 +6,28 @@ from amaranth.lib.wiring import In, Out
 
 
 class CreditedOutput(wiring.Component):
-    """The sending end of a link: a packet costs a credit, which comes back when it has left the other end.
+    """The sending end of a link: a packet costs a credit, which returns when the packet has left the other end.
 
     Parameters
     ----------
     shape : a layout
         Of a packet.
     credits : int
-        After a reset: places at the other end, which is reset with this one.
+        Places at the other end, which must be reset with this one.
 
     Members
     -------
     packets : In(stream(shape))
         `ready` is a function of registers.
     leaving : Out(valid, payload)
-        A register: the packet that was taken in the cycle before.
+        A register: the packet taken in the cycle before.
     returned : In(1)
-        Pulse: a credit comes back.
+        Pulse: a credit returns.
     restore : In(1)
-        Pulse: all credits are here, but for what leaves from the next cycle on. The other end has been reset alone, and
-        knows of none.
+        Pulse: all credits are here, except for packets that leave from the next cycle on. For a receiving end that was
+        reset alone and holds no credits.
     excess : Out(1)
-        Pulse: it comes back though none is missing; it does not count.
+        Pulse: a credit returns though none is missing, and is ignored.
     rests : Out(1)
         All credits are here, and nothing leaves.
     """

@@ -1,4 +1,4 @@
-"""What becomes of a part, or of a sum that waits, in one set of a merge table."""
+"""The decision about a part, or about overdue sums, in one set of a merge table."""
 
 from functools import reduce
 from operator import or_
@@ -14,7 +14,7 @@ from t3sim.rtl.switch.packets import is_over, part_about
 
 
 def sum_tag(geometry: Geometry) -> data.StructLayout:
-    """Lay out what the parts of a sum have in common, but for their set."""
+    """Lay out the key that parts of a sum share, except for their set."""
     switch = geometry.switch
     return data.StructLayout({
         "line": geometry.tracker.address_bits - switch.packet_shift - switch.merge_set_bits,
@@ -23,7 +23,7 @@ def sum_tag(geometry: Geometry) -> data.StructLayout:
 
 
 def merge_row(geometry: Geometry) -> data.ArrayLayout:
-    """Lay out the sums of a set: in the order of their last parts, the latest first; what is not valid comes last."""
+    """Lay out the sums of a set, the one with the latest part first; invalid ones are last."""
     switch = geometry.switch
     entry = data.StructLayout({"valid": 1, "waited": 1, "parts": switch.part_bits, "sources": switch.ports,
                                "tag": sum_tag(geometry), "place": bits_for(switch.merge_ways)})
@@ -31,29 +31,27 @@ def merge_row(geometry: Geometry) -> data.ArrayLayout:
 
 
 class MergeRow(wiring.Component):
-    """Decides what becomes of a part or of a waiting sum, within the cycle: it has no registers.
+    """Decides about a part or an overdue sum within the cycle, without registers.
 
     Members
     -------
-    row : In(merge_row)
     looks : In(1), for_part : In(1)
-        The row is looked at: for `part`, or for sums that wait.
+        The row is looked up: for `part`, or for overdue sums.
     part : In(part_about), source : In(ports)
-        The part, and whose it is: one-hot, 0 without a part.
+        The part, and its source: one-hot, 0 without a part.
     whole : In(part_bits), oldest : In(EPOCH_BITS)
-        As of MergeTable.
+        As in MergeTable.
     flushing : In(1)
-        Only sums of kernels that are over leave, and none is marked as one that waits.
+        Only sums of kernels that are over leave, and no other sum ages.
     merges, refuses, evicts, expires : Out(1)
-        At most one: the part is added to its sum or begins one; it goes nowhere; a sum makes room for it; a sum leaves
-        because it has waited or its kernel is over.
+        At most one: the part is added or begins a sum; the part is dropped; a sum leaves to make room for the part; an
+        overdue sum leaves.
     known, last, repeats : Out(1)
-        The part's sum has begun; it is whole with this part; it has a part of this source already.
+        The part's sum exists; this part completes it; it already has a part of this source.
     leaves : Out(1)
         `sum` leaves the row.
     sum : Out(an entry of merge_row)
-        That which the part is in, or which leaves.
-    next_row : Out(merge_row)
+        The part's sum with the part, or the sum that leaves.
     """
 
     def __init__(self, geometry: Geometry) -> None:
@@ -80,7 +78,7 @@ class MergeRow(wiring.Component):
             tag.dtype.eq(part.dtype),
         ]
 
-        # Which entry: the part's own, else the one that is the longest unchanged; or the oldest that is to leave.
+        # Select the part's own entry, else the longest unchanged; or the oldest overdue one.
         hits = Signal(ways)
         overdue = Signal(ways)  # has waited, or its kernel is over
         oldest_overdue = overdue & ~Cat(overdue[way + 1:].any() for way in range(ways))
@@ -97,7 +95,7 @@ class MergeRow(wiring.Component):
             with m.If(selected[way]):
                 m.d.comb += entry.eq(one)
 
-        # The sum with the part. Totals with each entry, and of the part alone, are compared while the entry is found.
+        # The sum with the part. Totals for each entry are compared in parallel with the search.
         totals = [*((one.parts + 1)[:switch.part_bits] for one in row), C(1, switch.part_bits)]
         matches = Cat(hits, ~self.known)
         with_part = Signal(row.shape().elem_shape)
@@ -111,9 +109,8 @@ class MergeRow(wiring.Component):
             self.sum.eq(Mux(self.merges, with_part, entry)),
         ]
 
-        # What becomes of it.
-        unlike = Signal()  # the part is none that a GPU sends
-        alone = Signal()  # all of its sum
+        unlike = Signal()  # the part is not one that a GPU sends
+        alone = Signal()  # it is the whole sum
         m.d.comb += [
             unlike.eq((part.parts != 1) | (request.bytes == 0) | (offset + request.bytes > switch.packet_bytes)),
             self.repeats.eq(Cat(hit & (one.sources & self.source).any() for hit, one in zip(hits, row)).any()),
@@ -125,7 +122,7 @@ class MergeRow(wiring.Component):
             self.leaves.eq(self.evicts | self.expires | (self.merges & self.last)),
         ]
 
-        # Entries up to the selected one move back by one for it to come first; if it leaves, those after it forward.
+        # Move the selected entry to the front, or close the gap if it leaves.
         from_selected, up_to_selected = selected | ~(selected - 1), selected | (selected - 1)
         for way, one in enumerate(row):
             new = self.next_row[way]

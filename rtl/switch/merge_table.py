@@ -1,4 +1,4 @@
-"""Adds the parts of sums that GPUs send to one of them."""
+"""Adds the parts of sums that GPUs send to one GPU."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -16,53 +16,50 @@ from t3sim.rtl.switch.packets import Why, merge_event, merged_packet, part_about
 
 
 class MergeTable(wiring.Component):
-    """The sums of one port of a switch, begun but not whole, in sets of `merge_ways` each.
+    """The incomplete sums of one port of a switch, in sets of `merge_ways` each (CAIS, HPCA 2026).
 
-    A part is an UPDATE. Those of one kernel, of the same bytes and the same element type are added in the order in
-    which they are taken, by the near-memory ALU; one that is the last leaves as the sum, with the parts that are in it
-    and what the last of them says for the receiver's Tracker. CAIS (HPCA 2026) has such a table at each port.
+    1. Parts (UPDATEs) of one kernel, of the same bytes and element type, are added in the order in which they are
+       taken, by the near-memory ALU. The last part sends the sum, with the number of its parts and with that last
+       part's metadata for the receiver's Tracker.
+    2. A sum has one part of each source. A second one is refused, and so is a part that is not one GPU's or not in one
+       line: it is taken and dropped.
+    3. No sum waits for ever. If a part finds its set full of other sums, the sum with the oldest last part leaves. A
+       sum without a new part for `timeout` x `merge_sets` cycles leaves, at the latest after little more than twice as
+       long. Such an incomplete sum is no error: the GPU's memory adds it, and `parts` says how many it has, so nothing
+       is lost or counted twice. Parts that arrive after an eviction never complete a sum.
+    4. A sum of a kernel that is over leaves when its set is looked up, and all such sums leave soon after a flush.
+    5. Adding a part takes 7 cycles, in which its set takes no other part. One part per cycle is added if two or more
+       sources offer parts of different sets, and one in two cycles from a single source. Each source's parts stay in
+       order.
+    6. `sums` is a function of registers. `parts[*].ready` and `happened` depend on registers, `whole` and the part that
+       is looked up.
 
-    A sum has one part of each source. A second one is refused, and so is what is not one GPU's part of bytes in one
-    line: it is taken, and goes nowhere.
-
-    Nothing waits for a part that does not come. When a part finds its set full of other sums, the one whose last part
-    is the longest ago leaves as it is; when no part of a sum has come for `timeout` x `merge_sets` cycles, and at the
-    latest after little more than twice as long, it leaves, too. Either goes on to its GPU, whose memory adds; `parts`
-    says how many of the sum it has, so that nothing is lost or counted twice. That is no error: what comes later of a
-    sum that has made room never becomes whole, and a GPU may be late. A sum of a kernel that is over leaves when its
-    set is looked at, and all of them do soon after a flush.
-
-    A sum is read, added to and written back in seven cycles, in which its set takes no other part; those of other
-    sources that are for other sets pass. So one part per cycle is added if two sources or more offer some of different
-    sets, and one every second cycle of a single source. Each source's own stay in order. `sums` is a function
-    of registers; `parts[*].ready` and `happened` are of registers, `whole` and the part that is looked up.
-
-    For `merge_sets` cycles after reset nothing is taken.
+    For `merge_sets` cycles after reset no part is taken. The caller must keep an offered part, and must not change
+    `whole` while a sum is inside.
 
     Members
     -------
     parts : In(stream(switch_packet)).array(ports)
-        UPDATEs only, of each source. Once offered a part must stay.
+        UPDATEs only, from each source.
     whole : In(part_bits)
-        Parts of a sum, 1 at least. It does not change while a sum is in here.
+        Parts of a sum, at least 1.
     timeout : In(SWITCH_TIMEOUT_BITS)
-        Cycles from the end of one set's look for sums that wait to the next set's; 0 counts as 1.
+        Cycles from the end of one set's look for overdue sums to the next set's; 0 counts as 1.
     oldest : In(EPOCH_BITS)
         The first kernel that is not over, as in `packets.is_over`.
     flush : In(1)
-        Pulse: look at every set at once for sums of kernels that are over. Until that is done no other one's time runs.
+        Pulse: look at every set now for sums of kernels that are over. Other sums do not age meanwhile.
     sums : Out(stream(merged_packet))
         In the order in which the parts were taken.
-    happened : Out(merge_event)
     pending : Out(ports)
-        Levels, registers: some part that was taken of this source has not left.
+        Levels, registers: a part taken from this source has not left.
     holds : Out(range(merge_sets * merge_ways + 1))
         Sums that are kept.
     busy : Out(1)
-        Clearing or flushing, or a part or a sum is in here.
+        Clearing or flushing, or a part or a sum is inside.
     """
 
-    #: what adds; a proof puts another one here
+    #: the adder, replaced by a proof
     alu = NmcAlu
 
     def __init__(self, geometry: Geometry) -> None:
@@ -95,17 +92,17 @@ class MergeTable(wiring.Component):
         wiring.connect(m, wiring.flipped(self.sums), queue.output)
         row_read, row_write = self.rows.read_port(), self.rows.write_port()
         word_read, word_write = self.words.read_port(), self.words.write_port()
-        move = Signal()  # all stages, as the adder does
+        move = Signal()  # all stages move, as in the adder
         m.d.comb += move.eq(alu.operands.ready)
 
         def set_of(packet):
             return packet.request.address[switch.packet_shift:switch.packet_shift + set_bits]
 
-        # Sets are looked at in turn: to be cleared after reset, then for sums that wait, again while one leaves.
+        # Sets are looked up in turn: cleared after reset, then searched for overdue sums, repeatedly while one leaves.
         sweep = Signal(range(max(2, switch.merge_sets)))
         clearing = Signal(init=1)
         look_due = Signal()
-        set_quiet = Signal()  # it was looked at, and nothing in it leaves
+        set_quiet = Signal()  # nothing leaves
         since_look = Signal(SWITCH_TIMEOUT_BITS)
         sets_to_flush = Signal(range(switch.merge_sets + 1))
         last_set = sweep == switch.merge_sets - 1
@@ -121,12 +118,12 @@ class MergeTable(wiring.Component):
         with m.If(self.flush):
             m.d.sync += sets_to_flush.eq(switch.merge_sets)
 
-        # What the stages hold. First: a row is read for a part, or to look for sums that wait.
+        # Stages. First: a row is read for a part, or for overdue sums.
         lookup = Signal()
         for_part = Signal()
         lookup_set = Signal(set_bits)
         part_source = Signal(range(switch.ports))
-        part_port = Signal(switch.ports)  # the same, one-hot; 0 without a part
+        part_port = Signal(switch.ports)  # one-hot; 0 without a part
         part = Signal(part_about(g), reset_less=True)
         # Second: the row is written, and the sum is read.
         moving_sum = data.StructLayout({
@@ -136,14 +133,15 @@ class MergeTable(wiring.Component):
         new_row = Signal(self.rows.shape, reset_less=True)
         sum_valid = Signal()
         read_sum = Signal(moving_sum, reset_less=True)
-        column = Signal(8 * switch.packet_bytes, reset_less=True)  # of the part
-        part_adds = Signal()  # the part to the sum
-        sum_stays = Signal()  # as it is
-        # Then those of the adder.
+        column = Signal(8 * switch.packet_bytes, reset_less=True)
+        part_adds = Signal()
+        sum_stays = Signal()  # the sum is unchanged
+        # Then the adder's stages.
         alu_valid = Signal(alu.LATENCY)
         alu_sums = [Signal(moving_sum, name=f"alu_sum_{stage}", reset_less=True) for stage in range(alu.LATENCY)]
 
-        # Choose a part whose set no stage holds and no other source's part has made room in; or the sweep's set.
+        # Choose a part whose set is in no stage, and without room reserved for another source's part; or the sweep's
+        # set.
         in_flight = [(lookup, lookup_set), (row_changes, read_sum.set),
                      *((alu_valid[stage], alu_sums[stage].set) for stage in range(alu.LATENCY - 1))]
         made_room = Signal(switch.ports)  # a sum has left for this source's part
@@ -181,7 +179,7 @@ class MergeTable(wiring.Component):
             with m.If(move & chosen[number]):
                 m.d.sync += [part_source.eq(number), *(part[name].eq(port.payload[name]) for name, _ in part_about(g))]
 
-        # Look the part up, and take it unless a sum makes room for it first.
+        # Look the part up; take it unless a sum must leave first.
         m.d.comb += [
             row.row.eq(row_read.data),
             row.looks.eq(lookup),
@@ -225,7 +223,7 @@ class MergeTable(wiring.Component):
                                          Cat(row.sum.tag.offset, lookup_set, row.sum.tag.line))),
         ]
 
-        # Write the row back. After reset all of them are cleared.
+        # Write the row back, or clear it after reset.
         m.d.comb += [
             row_write.en.eq(clearing | (row_changes & move)),
             row_write.addr.eq(Mux(clearing, sweep, read_sum.set)),
@@ -234,7 +232,7 @@ class MergeTable(wiring.Component):
         with m.If(clearing):
             m.d.comb += [row_write.data.eq(0), *(entry.place.eq(way) for way, entry in enumerate(row_write.data))]
 
-        # Add the part to the sum, or store a part that begins one. A sum that stays as it is, is combined with nothing.
+        # Add the part to the sum, or store the first part. An unchanged sum is XORed with 0.
         operands, result = alu.operands, alu.result
         m.d.comb += [
             operands.valid.eq(sum_valid),
@@ -272,7 +270,7 @@ class MergeTable(wiring.Component):
             packet.column.eq(result.payload.column),
         ]
 
-        # Count what is in here of each source, kept or on its way through adder and queue; and sums that are kept.
+        # Count each source's parts inside, kept or on their way through adder and queue, and the kept sums.
         most = switch.merge_sets * switch.merge_ways + alu.LATENCY + 3
         inside_counts = [Signal(range(most + 1), name=f"inside_{number}") for number in range(switch.ports)]
         for number, inside in enumerate(inside_counts):

@@ -1,4 +1,4 @@
-"""Hands a packet to each of the ports that it is for."""
+"""Copies a packet to its destination ports."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
@@ -9,18 +9,18 @@ from t3sim.rtl.switch.packets import bound_packet, switch_packet
 
 
 class Multicast(wiring.Component):
-    """Copies a packet to the ports of its mask, each once, each as soon as it takes it.
+    """Copies a packet to the ports of its mask, once each, as soon as each port takes it.
 
-    No port waits for another; the next packet comes when all have the one before. A packet for no port is taken, and
-    reported. `packets.ready` depends on `copies[*].ready` and on the packet's mask.
+    1. No port waits for another. The next packet follows when all ports have the one before.
+    2. A packet with an empty mask is dropped and reported.
+    3. `packets.ready` depends on `copies[*].ready` and on the packet's mask.
 
     Members
     -------
     packets : In(stream(bound_packet))
         Once offered a packet must stay.
-    copies : Out(stream(switch_packet)).array(ports)
     nowhere : Out(1)
-        Pulse: the packet taken in this cycle was for no port.
+        Pulse: the packet taken in this cycle had an empty mask.
     """
 
     def __init__(self, geometry: Geometry) -> None:
@@ -33,7 +33,7 @@ class Multicast(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         incoming = self.packets.payload
-        have = Signal(len(self.copies))  # ports that have the packet already
+        have = Signal(len(self.copies))  # ports that already have the packet
         taken = Signal(len(self.copies))
         left = Signal(len(self.copies))
         m.d.comb += [

@@ -26,43 +26,39 @@ _OF_TABLES = {"begun": "begins", "joined": "joins", "completed": "completes", "r
 class Switch(wiring.Component):
     """N ports, each the ends of a GPU's two links (T3 paper, section 7.4; NVLink SHARP; CAIS, HPCA 2026).
 
-    A packet goes to each port of its mask: an UPDATE to the port's merge table, anything else past it. What leaves the
-    table and what goes past it take turns on the port's link. Order is kept between packets of one GPU to another that
-    are no UPDATEs. What no Tracker counts (region 0), as a word of a command queue, says by its order alone that what
-    came before it is there: it does not go before the UPDATEs of its GPU to the same one have left.
-
-    A packet has the number of its kernel. Parts of different kernels never meet, and nothing leaves of a kernel that is
-    over, which the register EPOCH says: what is in here of it is flushed, and dropped with an error.
-
-    A GPU that gives no credits back stops in the end all that send to it, for a link's credits are for all ports
-    together. STARVED says which one it is. A flush frees the others, as what is for it costs no credit if it is
-    dropped; a port whose GPU has been reset alone gets its credits back by RESTORE.
-
-    An UPDATE never waits for another of its sum, nor a port for another port: what waits, waits for a credit of the
-    port that it goes to, for the packet before it of its own GPU, or for sums that leave after `timeout` at the latest.
+    1. A packet is copied to each port of its mask. At each port an UPDATE enters the port's merge table, and other
+       packets bypass it. Both take turns on the port's link.
+    2. Packets that are not UPDATEs keep their order from one GPU to another. A packet of region 0, which no Tracker
+       counts (such as a word of a command queue), also waits until earlier UPDATEs of its GPU to that port have left,
+       because its order alone signals that they did.
+    3. Parts of different kernels are never added. Packets of a kernel that is over (register EPOCH) are flushed and
+       dropped with an error.
+    4. A packet waits only for a credit of its output port, for the packet before it of its own GPU, or for sums that
+       leave after `timeout` at the latest. UPDATEs do not wait for other parts of their sum.
+    5. A GPU that returns no credits eventually stops all GPUs that send to it, because a link's credits are shared by
+       all destinations. STARVED names it. A flush frees the others, because dropped packets cost no credit. RESTORE
+       returns all credits of a port whose GPU was reset alone.
 
     Members
     -------
     apb : In(apb_signature)
-        Registers, as SwitchBus.
+        Registers, as in SwitchBus.
     arriving : In(valid, bound_packet).array(ports)
         From a GPU. Costs it one of `buffer_packets` credits.
     returned : Out(1).array(ports)
-        Pulse: it has the credit back.
+        Pulse: the GPU's credit returns.
     leaving : Out(valid, switch_packet).array(ports)
-        To a GPU. Costs this end one of as many credits.
+        To a GPU. Costs the switch one of `buffer_packets` credits.
     taken : In(1).array(ports)
-        Pulse: it comes back.
+        Pulse: the switch's credit returns.
     counters : Out(32).array(len(SWITCH_COUNTERS))
         Modulo 2^32, of events until three cycles ago.
     holds : Out(...).array(ports)
         Sums in each table.
-    happened : Out(merge_event).array(ports)
-        In each table.
     error : Out(1)
         Level: an error is latched.
     busy : Out(1)
-        Something is in here, or a GPU has not given back a credit.
+        A packet or sum is inside, or a GPU has not returned a credit.
     """
 
     def __init__(self, geometry: Geometry) -> None:
@@ -111,7 +107,7 @@ class Switch(wiring.Component):
                 self.happened[number].eq(tables[number].happened),
             ]
 
-        # What is for a port: UPDATEs to its table, others past it.
+        # At each port: UPDATEs to its table, others past it.
         for number in range(ports):
             table, copies = tables[number], [one.copies[number] for one in multicasts]
             adds = [copy.payload.request.op == Op.UPDATE for copy in copies]
@@ -141,7 +137,7 @@ class Switch(wiring.Component):
             drops += [{"port": number, "when": sums.valid & sum_over, "packet": sums.payload.packet},
                       {"port": number, "when": others.valid & other_over, "packet": others.payload}]
 
-        # What has waited for a credit from one look to the next.
+        # A port is starved when a packet has waited for a credit from one look to the next.
         elapsed = Signal(SWITCH_TIMEOUT_BITS)
         look = Signal()
         m.d.comb += look.eq(elapsed >= bus.timeout)
@@ -163,7 +159,7 @@ class Switch(wiring.Component):
             m.d.comb += [counter.amount.eq(ones(events[name])), counter.clear.eq(bus.clear_counters),
                          self.counters[number].eq(counter.total), bus.counters[number].eq(counter.total)]
 
-        # Errors; of those in one cycle the first kind is kept, at the lowest port.
+        # Errors, in the order of their codes.
         errors = []
         for port, (one, multicast, table, output) in enumerate(zip(inputs, multicasts, tables, outputs)):
             came, head, event = one.arriving.payload.packet, one.packets.payload.packet, table.happened

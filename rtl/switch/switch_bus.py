@@ -1,4 +1,4 @@
-"""APB slave of a switch: its settings out, status and the first error in."""
+"""APB slave of a switch: settings out, status and the first error in."""
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal
 from amaranth.lib import wiring
@@ -14,28 +14,23 @@ from t3sim.rtl.switch.packets import SwitchError, switch_error
 class SwitchBus(wiring.Component):
     """Registers of a switch at an APB3 slave; the map is `t3sim.rtl.registers.switch_registers`.
 
-    A transfer has one wait state; every output is a register. A write takes effect in the cycle in which `pready` is
-    high. `pslverr` answers an unmapped or misaligned address and a write to a read-only register; it changes nothing.
-    A setting that cannot be is answered so, too, and is an error.
-
-    The first error stays latched until CONTROL.clear_error. STATUS.error_overflow says that there was another, in the
-    same cycle or later; an error in the cycle of the clearing is latched.
+    1. A transfer has one wait state. A write takes effect in the cycle in which `pready` is high. Every output is a
+       register.
+    2. `pslverr` answers an unmapped or misaligned address and a write to a read-only register; nothing changes. It also
+       answers an illegal setting, which is an error too.
+    3. The first error stays latched until CONTROL.clear_error. STATUS.error_overflow shows another error, in the same
+       cycle or later. An error in the cycle of the clearing is latched.
 
     Members
     -------
-    apb : In(apb_signature)
-    whole, timeout, epoch : Out
-        Levels.
     flush, clear_counters : Out(1)
-        Pulses: EPOCH was written; all counters to zero.
+        Pulses: EPOCH was written; clear all counters.
     restore : Out(ports)
-        Pulses: a port's credits are all back.
+        Pulses: a port gets all credits back.
     error : Out(1)
         Level: an error is latched.
     report : In(switch_error), several : In(1)
         An error in this cycle, if its code is one; and there is another.
-    busy : In(1), starved : In(ports)
-    counters : In(32).array(len(SWITCH_COUNTERS))
     """
 
     def __init__(self, geometry: Geometry) -> None:
@@ -60,13 +55,13 @@ class SwitchBus(wiring.Component):
         m = Module()
         apb, registers = self.apb, switch_registers(self._geometry)
         access = Signal()
-        clears = Signal()  # the error, in the next cycle
+        clears = Signal()
         refuses = Signal()  # a setting
         first = Signal(switch_error(self._geometry))
         overflow = Signal()
         m.d.comb += [access.eq(apb.psel & apb.penable & ~apb.pready), self.error.eq(first.code != SwitchError.NONE)]
 
-        # What can be read, what can be written, and whether it can be that.
+        # Values to read, and legality of a written value.
         words = range(0, len(self.starved), 32)
         values = {"busy": self.busy, "starved": self.starved.any(), "error": self.error, "error_overflow": overflow,
                   "error_code": first.code.as_value(), "error_epoch": first.epoch, "error_port": first.port,
@@ -84,7 +79,7 @@ class SwitchBus(wiring.Component):
         pulses = {"clear_error": clears, "clear_counters": self.clear_counters} | {
             f"restore{first // 32}": self.restore[first:first + 32] for first in words}
 
-        # A transfer: an address that is not decoded is refused.
+        # A transfer; undecoded addresses are refused.
         m.d.sync += [apb.pready.eq(access), self.flush.eq(0), *(pulse.eq(0) for pulse in pulses.values())]
         with m.If(access):
             m.d.sync += [apb.prdata.eq(0), apb.pslverr.eq(1)]
@@ -108,7 +103,7 @@ class SwitchBus(wiring.Component):
                                 if register.name == "EPOCH":
                                     m.d.sync += self.flush.eq(1)
 
-        # The first error, and whether there was another.
+        # The first error.
         reported = Signal()
         m.d.comb += reported.eq(self.report.code != SwitchError.NONE)
         with m.If(clears):

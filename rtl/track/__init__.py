@@ -1,1 +1,1 @@
-"""The Tracker: updates of memory in, triggers out."""
+"""The Tracker: counts memory updates and sends triggers."""

@@ -1,4 +1,4 @@
-"""A row of a protected Tracker bank: what was read, corrected, and searched for a tile."""
+"""One row of a protected Tracker bank: corrected, and searched for a tile."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
@@ -9,42 +9,39 @@ from t3sim.rtl.track.memory_codec import MemoryCodec
 
 
 class CorrectedRow(wiring.Component):
-    """The stage that protection adds to a TrackerBank: tags are corrected and compared, one entry is chosen.
+    """The stage that protection adds to a TrackerBank: corrects and compares the tags, and chooses one entry.
 
-    The entry is handed on as it was read, beside the verdict on its check bits. If they are wrong (`flawed`) the last
-    stage waits two cycles, after which the corrected entry stands there; so correction is in nobody's way while all
-    is well. A tag that cannot be corrected makes its way used, and matches no tile.
+    1. The entry is passed on uncorrected, together with a check of its bits. If it is wrong (`flawed`), the last stage
+       waits two cycles for the corrected entry. So correction adds no latency when there is no error.
+    2. A tag that cannot be corrected makes its way used and matches no tile.
 
     Parameters
     ----------
-    protection : "parity" or "secded"
-    ways : int
     tag_layout, entry_layout : StructLayout
-        As TrackerBank keeps them; `tag_layout` is {valid, tag}.
+        As in TrackerBank; `tag_layout` is {valid, tag}.
 
     Members
     -------
     tags, entries : In(word).array(ways)
-        The row as it was read, words with check bits.
+        The row as read, with check bits.
     tag : In
-        Of the tile that is looked for.
+        Tag of the tile to find.
     last_way : In(ways)
-        One-hot: the way of the last write, if that was to this row. The row may be older.
+        One-hot: the way of the last write, if it was to this row; the row as read may be older.
     last_tag : In(tag_layout), last_entry : In(entry_layout)
-        The last write, whichever row it was to.
+        The last write, to any row.
     take : In(1)
-        The search is over; the outputs are registers that show its result from the next cycle on.
-    used, match : Out(ways)
+        The search ends; the outputs are registers that show its result from the next cycle on.
     entry : Out(entry_layout)
-        That of the way that matches, 0 without one.
+        Entry of the matching way, 0 without a match.
     needed : In(1)
         The entry will be used.
     flawed : Out(1)
-        It is not what was written, and not corrected yet. Never without `needed`.
+        The entry is wrong and not corrected yet. Only with `needed`.
     lost : Out(1)
-        It cannot be corrected.
+        The entry cannot be corrected.
     fault : Out({valid, uncorrectable, in_entry, way})
-        As in `t3sim.rtl.layouts.fault_report`: a cycle for the row's tags, one for its entry.
+        As in `t3sim.rtl.layouts.fault_report`: one cycle for the row's tags, one for its entry.
     """
 
     def __init__(self, protection: str, ways: int, tag_layout, entry_layout):
@@ -97,7 +94,7 @@ class CorrectedRow(wiring.Component):
             codec.stored.eq(word),
             self.entry.eq(word[:len(codec.found)]),
             self.flawed.eq(self.needed & ~right & codec.wrong),
-            repair.eq(self.flawed & ~new),  # a cycle after what the tags have to report
+            repair.eq(self.flawed & ~new),  # a cycle after a fault of the tags
             self.fault.valid.eq(repair | (new & in_tags.any())),
             self.fault.uncorrectable.eq(Mux(repair, codec.uncorrectable, tags_lost.any())),
             self.fault.in_entry.eq(repair),
@@ -117,7 +114,7 @@ class CorrectedRow(wiring.Component):
         return tag.valid & (tag.tag == self.tag)
 
     def _number(self, ways):
-        """Return the number of the lowest way whose bit is set; the last way's if no bit is."""
+        """Return the lowest way whose bit is set; the last way if no bit is."""
         number = self._ways - 1
         for way in reversed(range(self._ways - 1)):
             number = Mux(ways[way], way, number)

@@ -1,4 +1,4 @@
-"""Check bits around a memory: what is written gets them, what is read is judged and corrected by them."""
+"""Check bits of a memory word: added when it is written, checked when it is read."""
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
@@ -11,27 +11,23 @@ from t3sim.rtl.geometry import GeometryError
 class MemoryCodec(wiring.Component):
     """Encoder and decoder of one word, combinational; the code is `t3sim.rtl.check_bits.columns`.
 
-    "secded" corrects a flipped bit, also a check bit, and detects two. "parity" detects any odd number and corrects
-    nothing. The decoder compares the syndrome (the check bits of what was read, with those read beside it) with each
-    bit's column. Three flips or more may look like one.
+    1. "secded" corrects one flipped bit, check bits included, and detects two. Three or more may look like one.
+    2. "parity" detects any odd number of flipped bits and corrects none.
 
-    Parameters
-    ----------
-    protection : "parity" or "secded"
-    data_bits : int, at least 1
+    The decoder compares the syndrome (recomputed against stored check bits) with each bit's column.
 
     Members
     -------
     data : In(data_bits)
-        What is to be kept.
+        Data to write.
     word : Out(data_bits + check bits)
-        What is to be written: the data, and above them the check bits.
+        Word to write: the data, and above them the check bits.
     stored : In(data_bits + check bits)
-        What was read.
+        Word that was read.
     found : Out(data_bits)
-        Its data, corrected; as they were read if that is impossible.
+        Its data, corrected if possible.
     wrong : Out(1)
-        It is not a word as it was written. Known before the two that follow.
+        It is no code word. Known before `corrected` and `uncorrectable`.
     corrected, uncorrectable : Out(1)
         One of them is 1 when `wrong` is.
     """

@@ -1,4 +1,4 @@
-"""One bank of the Tracker: counts the bytes of wavefront tiles and fires when a tile is complete."""
+"""One bank of the Tracker: counts the bytes of wavefront tiles and sends a trigger for each complete one."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
@@ -17,57 +17,50 @@ from t3sim.rtl.track.memory_codec import MemoryCodec
 class TrackerBank(wiring.Component):
     """Tracks the workgroups whose low id bits select this bank (T3 paper, section 4.2.1).
 
-    A set is indexed by the workgroup id's low bits; an entry is tagged with the remaining bits and the
-    wavefront id. Each update adds its bytes; the one that makes the count equal to its region's
-    threshold frees the entry and sends a trigger with the smallest address seen. The region is not part
-    of the tag: the trigger names that of the tile's local update, whatever its place in the order, else
-    that of the first. So this GPU's own map decides what becomes of a tile, and a sender need not know it. All regions
-    of a tile's updates must be of one family, though: one whose region is of another family than the entry's is
-    refused, whatever its threshold.
+    A set is indexed by the workgroup id's low bits; an entry's tag is the remaining bits and the wavefront id.
 
-    Two stages at one update per cycle: an accepted update reads its set's row, and in the next cycle is
-    compared, added and written back. The last write is kept and overrides the row that was read beside
-    it, so updates of one entry can follow each other without a gap. Memories are kept per way, narrow,
-    and only the way that changes is written.
+    1. Each update adds its bytes. The update that makes the count equal its region's threshold frees the entry and
+       sends one trigger, with the smallest address seen.
+    2. The trigger's region is the region of the tile's local update, whenever it arrives, or else of the first update.
+       So this GPU's map decides the treatment of a tile, and a sender need not know it.
+    3. An update of another family than its entry's is refused.
+    4. An update whose set has no free way is refused, with an error and uncounted; later updates continue, because none
+       of them need free a way. DispatchWindow prevents this. An update that reaches the threshold by itself needs no
+       way.
+    5. One update per cycle in two stages: the row is read, then compared, added and written back. The last write
+       overrides an older row, so updates of one entry can follow each other without a gap.
 
-    An update whose set has no free way is refused: it is an error and not counted. Updates after it go on, for none
-    of them need be one that frees a way. DispatchWindow makes sure that this cannot happen. An update that reaches the
-    threshold by itself never needs a way.
+    With protected memories (`TrackerGeometry.protection`) a stage is added in front: the row is read while the update
+    waits in a register, then searched by CorrectedRow. A tile whose entry or tag cannot be corrected never fires: its
+    updates are dropped or open another entry. Both are errors, and such a tag's way is lost until reset.
 
-    Protected memories (`TrackerGeometry.protection`) keep words with check bits, and add a stage in
-    front: the row is read while the update waits in a register, then searched by CorrectedRow. A tile
-    whose entry or tag cannot be corrected never fires: its updates are swallowed or open another entry.
-    Either is an error, and such a tag's way is lost until reset.
-
-    After reset a sweep of `sets_per_bank` cycles clears the tags; no update is accepted meanwhile. The
-    region table is read when an update is accepted and must be stable while tiles are open.
+    After reset a sweep of `sets_per_bank` cycles clears the tags, and no update is accepted. The region table is read
+    when an update is accepted; the caller must keep it stable while tiles are open.
 
     Members
     -------
     updates : In(stream(update))
-        Only workgroups of this bank (`wg` modulo `banks` is not checked). `ready` looks at the
-        update ahead but not at `updates.valid`.
-    triggers : Out(stream(trigger))
+        Only this bank's workgroups (unchecked). `ready` depends on the update ahead, not on `updates.valid`.
     thresholds : In(count_bits).array(regions)
         Bytes that complete a tile of the region.
     tracked : In(1).array(regions)
-        The region's tiles are tracked. Those of region 0 never are.
+        The region's tiles are tracked. Region 0 never is.
     families : In(region_bits).array(regions)
-        Regions with the same number are of one family: those of one kind of tile.
+        Regions with one number are a family, for one kind of tile.
     error : Out(error_report)
-        REGION_UNCONFIGURED: region not tracked or threshold 0; the update is swallowed.
+        REGION_UNCONFIGURED: region not tracked or threshold 0; the update is dropped.
         THRESHOLD_EXCEEDED: the entry is freed without a trigger.
-        REGION_MISMATCH: the entry's region is of another family; the update is swallowed.
-        TRACKER_FULL: every way of the set holds another tile; the update is swallowed.
-        TRACKER_MEMORY: bits have flipped and cannot be corrected; which, says `fault`.
+        REGION_MISMATCH: the entry's region is of another family; the update is dropped.
+        TRACKER_FULL: every way of the set holds another tile; the update is dropped.
+        TRACKER_MEMORY: flipped bits cannot be corrected; `fault` names them.
     fault : Out(fault_report)
         Only with protected memories: flipped bits, when an update meets them.
     busy : Out(1)
         The sweep is running, or an update or trigger is inside.
     refused_full : Out(1)
-        In this cycle an update is refused because its set has no free way.
+        In this cycle an update is refused because its set is full.
     occupied : Out(unsigned)
-        Valid entries, 0 to sets_per_bank x ways; a cycle late.
+        Valid entries, a cycle late.
     """
 
     def __init__(self, geometry: Geometry):
@@ -90,12 +83,12 @@ class TrackerBank(wiring.Component):
         depth = max(2, tracker.sets_per_bank)  # a zero-bit address does not survive in Verilog
 
         def memories(layout):
-            """Build one memory per way, with a row per set; with protection, its words are those of a MemoryCodec."""
+            """Build one memory per way, with a row per set; with protection, its words have check bits."""
             word = layout.size + check_bits(tracker.protection, layout.size)
             shape = word if self._protected else layout
             return [Memory(shape=shape, depth=depth, init=[]) for _ in range(tracker.ways)]
 
-        #: `tags` is cleared by the sweep, an entry counts only with a valid tag.
+        #: The sweep clears `tags`; an entry counts only with a valid tag.
         self.tags, self.entries = memories(self._tag_layout), memories(self._entry_layout)
 
     def elaborate(self, platform) -> Module:
@@ -125,7 +118,7 @@ class TrackerBank(wiring.Component):
         # Stage 0: read the row (with protection: one stage earlier), look up the region.
         valid = Signal()
         if self._protected:
-            fetch = Signal()  # a row is read
+            fetch = Signal()
             fetched = Signal()  # an update waits in `ahead` beside its row
             new = ahead = Signal(self.updates.payload.shape(), reset_less=True)
             m.d.comb += [
@@ -155,9 +148,9 @@ class TrackerBank(wiring.Component):
         refused = Signal()
         over = Signal()
         current = Signal(self.updates.payload.shape(), reset_less=True)
-        room = Signal(tracker.count_bits)  # threshold - amount: a count above it exceeds the threshold
+        room = Signal(tracker.count_bits)  # largest count that this update does not push over the threshold
         suffices = Signal()  # reaches or exceeds the threshold by itself
-        allowed_regions = Signal(self._geometry.dma.regions)  # regions that the tile's entry may have
+        allowed_regions = Signal(self._geometry.dma.regions)  # of one family
         with m.If(accept):
             m.d.sync += [
                 valid.eq(1),
@@ -173,8 +166,8 @@ class TrackerBank(wiring.Component):
         for port in tag_reads + entry_reads:
             m.d.comb += [port.addr.eq(self.updates.payload.wg[tracker.bank_bits:tracker.set_bits]), port.en.eq(fetch)]
 
-        # Stage 1: find the entry in the row or in the last write, which the row may not contain yet. Whether that is of
-        # the same set, and of the same tile, is compared in stage 0, with the update in stage 1 in case it writes now.
+        # Stage 1: find the entry in the row or in the last write, which the row may not contain yet. Stage 0 has
+        # compared the last write's set and tile, including a write by the update that was in stage 1.
         index = Signal(index_bits)
         last_index = Signal(index_bits)
         tag = Signal(tracker.tag_bits)
@@ -196,7 +189,7 @@ class TrackerBank(wiring.Component):
             m.submodules.row = row = CorrectedRow(tracker.protection, tracker.ways, self._tag_layout,
                                                   self._entry_layout)
             row_used, row_match = row.used, row.match
-        else:  # what the row says, which may be older than the last write
+        else:  # may be older than the last write
             row_used = [port.data.valid for port in tag_reads]
             row_match = [port.data.valid & (port.data.tag == tag) for port in tag_reads]
         m.d.comb += [
@@ -230,7 +223,7 @@ class TrackerBank(wiring.Component):
                 found = found | Mux(in_row[way], entry_reads[way].data.as_value(), 0)
         m.d.comb += stored.eq(Mux(hit_recent, last_entry.as_value(), found))
 
-        # Count: does this update complete its tile, exceed it, or find no way?
+        # Count.
         count = Signal(tracker.count_bits)
         region = Signal.like(current.region)
         address = Signal(tracker.address_bits)
@@ -269,7 +262,7 @@ class TrackerBank(wiring.Component):
             self.busy.eq(inside),
         ]
 
-        # Write the entry back, keep it as the last write, and compare that with the update that enters stage 1.
+        # Write the entry back, keep it as the last write, and compare it with the next update.
         writes = Signal()
         write = Signal(tracker.ways)  # one-hot
         next_tag = Signal(self._tag_layout)
@@ -292,11 +285,10 @@ class TrackerBank(wiring.Component):
                                   (new_index == last_index) & (new_tag == last_tag.tag) & last_tag.valid
                                   & last_way.any())),
             ]
-        # Valid entries.
         m.d.sync += [opened.eq(writes & ~hit), freed.eq(writes & hit & closes)]
         with m.If(opened | freed):
             m.d.sync += self.occupied.eq(Mux(freed, self.occupied - 1, self.occupied + 1))
-        # Memories: one way is written, or the sweep clears the tags of a set.
+        # Write one way, or clear the tags of a set.
         tag_word, entry_word = next_tag.as_value(), next_entry.as_value()
         if self._protected:
             m.submodules.tag_codec = tag_codec = MemoryCodec(tracker.protection, len(tag_word))

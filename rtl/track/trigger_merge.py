@@ -13,15 +13,13 @@ from t3sim.rtl.streams.two_entry_queue import TwoEntryQueue
 class TriggerMerge(wiring.Component):
     """Round-robin merge of the banks' triggers, one per cycle, with a registered output.
 
-    Triggers of one bank keep their order. A waiting bank is served after at most one trigger of each
-    other bank.
+    1. Triggers of one bank keep their order.
+    2. A waiting bank is served after at most one trigger of each other bank.
 
     Members
     -------
-    triggers : In(stream(trigger)).array(banks)
-    merged : Out(stream(trigger))
     following : Out(wg_bits)
-        Workgroup of the trigger that `merged` has in the next cycle, if it is valid then. Known late.
+        Workgroup of `merged` in the next cycle, if it is valid then. Known late.
     """
 
     def __init__(self, geometry: Geometry):

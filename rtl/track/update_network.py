@@ -15,18 +15,16 @@ GROUP = 4  #: channels that share one crossbar input
 class UpdateNetwork(wiring.Component):
     """Two round-robin levels: up to four channels into one queue, then queues to banks.
 
-    The bank is the low bits of the workgroup id, so that all updates of a tile meet in one bank
-    (T3 paper, section 4.2.1). Updates of one channel for one workgroup keep their order. Each bank is
-    fed one update per cycle when the heads of the group queues allow it; a head whose bank is busy
-    blocks its own group only. At both levels a waiting input is served after at most one update of each
-    competitor.
-
-    All outputs except `updates.ready` come from registers; that one looks at other channels' `valid`.
+    1. The low bits of the workgroup id select the bank, so all updates of a tile meet in one bank (T3 paper, section
+       4.2.1).
+    2. Updates of one channel for one workgroup keep their order.
+    3. Each bank receives one update per cycle if the heads of the group queues allow it. A head whose bank is busy
+       blocks only its own group.
+    4. At both levels a waiting input is served after at most one update of each competitor.
+    5. All outputs except `updates.ready` come from registers; `updates.ready` depends on other channels' `valid`.
 
     Members
     -------
-    updates : In(stream(update)).array(channels)
-    banks : Out(stream(update)).array(banks)
     busy : Out(1)
         An update is inside.
     """

@@ -1,1 +1,1 @@
-"""The dispatch window, the heads of other GPUs, and inputs that are ready."""
+"""The dispatch window, the exchange of its heads, and the ready table."""

@@ -1,4 +1,4 @@
-"""Limit of how many workgroups start, so that the Tracker always has a way for each of their tiles."""
+"""Limits how many workgroups start, so that the Tracker always has a way for each of their tiles."""
 
 from amaranth.hdl import Array, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -17,72 +17,70 @@ from t3sim.rtl.streams.two_entry_queue import TwoEntryQueue
 class DispatchWindow(wiring.Component):
     """Sliding window over tile ids, here and at each peer.
 
-    The Tracker is indexed by the id modulo its sets (T3 paper, section 4.2.1), so ids in
-    [head, head + window) have ways of their own if window <= sets x (ways // tiles per workgroup), which
-    software programs. It also keeps window x tiles per workgroup <= ready_commands: this many commands can wait
-    in the DMA table, and a trigger that found no place there would hold up arrivals, all around the ring.
-    `head` is the oldest id that is not finished: not opened, or with tiles that have not triggered.
+    `head` is the oldest unfinished id: not opened, or with tiles that have not triggered. The Tracker is indexed by the
+    id modulo its sets (T3 paper, section 4.2.1), so ids in [head, head + window) have their own ways.
 
-    The dispatcher queues requests in its order, whatever their ids. The first one may go (`order.may_start`) if
+    Software must program
 
-        id < head + window  (if it opens one)  and  there < peer's head + window  (if it reaches one)
+    - window <= sets x (ways // tiles per workgroup), and
+    - window x tiles per workgroup <= ready_commands. Otherwise a trigger without room in the DMA table would block
+      arrivals, all around the ring.
 
-    because remote stores and DMA of its tile become updates there. While that peer is in another kernel (`epoch`), or
-    its restart is still on the link, nothing that reaches it goes: no head of the past is taken for new. What starts no
-    workgroup goes by itself: the id of a tile that only arrives, or a route of a workgroup that has several.
+    1. Requests are admitted in the dispatcher's order, whatever their ids. The first one is admitted
+       (`order.may_start`) if id < head + window when it opens an id, and there < the peer's head + window when it
+       reaches a peer, because its remote stores and DMA become updates there.
+    2. While the peer is in another kernel (`epoch`), or its restart is still on the link, no request that reaches it is
+       admitted, so no old head is taken for a new one.
+    3. A request that starts no workgroup (for a tile that only arrives, or for a further route of a workgroup) is
+       admitted without `start`.
+    4. A tile that only arrives is not sent on before its own request is admitted, because its next GPU's window may not
+       include it yet. The request supplies the last byte that the tile lacks: an *admission*, an update of one byte for
+       each of its wavefront tiles.
+    5. `head` advances by at most one per cycle. `dispatch.ready`, `grant`, `blocked` and `head` come from registers
+       only.
 
-    A tile that only arrives may be whole before its own request goes, and must not be sent on until then: where it goes
-    it may be outside the window. So its request is the last byte that it lacks: an *admission*, an update of one byte
-    for each of its wavefront tiles. The Tracker, which has a way for it, holds it until then.
-
-    A memory of `window_slots` rows (id modulo that) holds each opened id's tiles, another its completed
-    tiles; both with the id they belong to, so that opening an id need not clear the latter and each memory has one
-    writer. `head` advances by at most one per cycle.
-    `dispatch.ready`, `grant`, `blocked` and `head` come from registers only.
+    One memory of `window_slots` rows (indexed by id modulo `window_slots`) holds each opened id's tiles, another its
+    completed tiles. Rows name their ids, so opening an id need not clear its completed tiles, and each memory has one
+    writer.
 
     Members
     -------
     dispatch : In(stream(dispatch))
         Ids 0, 1, 2, ..., each opened once, in any order; up to 2^wg_bits of them between restarts.
     grant : Out({valid, id})
-        The next request that starts a workgroup may go. A restart, here or at the peer, may withdraw it.
+        The next request that starts a workgroup is admitted. A restart, here or at the peer, may withdraw it.
     start : In(1)
         There is room for a workgroup: one starts in every cycle with `grant.valid`.
     blocked : Out(1)
-        The next request waits for a window, or for admissions of one before it.
+        The next request waits for a window, or for earlier admissions.
     waits_here, waits_there : Out(1)
-        The next request waits for the window here, for that of its peer; both 0 while the memory is being cleared.
+        The next request waits for the window here, or its peer's; both 0 while the memory is cleared.
     admissions : Out(stream(update))
-        For a request that opens an id and starts no workgroup: a byte for each of its tiles, as stored here, at the
-        highest address, which a tile's own is never above.
+        Like local stores of one byte at the highest address, which is never below the tile's own.
     completion : In({valid, address, region, wf, wg})
-        Pulse: this tile triggered, two cycles after its id was opened at the earliest. All but `wf` and `wg` is for the
-        error report.
+        Pulse: this tile triggered, two cycles after its id was opened at the earliest. `address` and `region` are only
+        for the error report.
     upcoming : In(wg_bits)
         `completion.wg` of the next cycle, if it is valid then.
     foreign : Out(1)
-        The completion is of an open id, which does not have this wavefront. Function of `completion` and registers.
+        The completion's id is open but does not have this wavefront. Function of `completion` and registers.
     window : In(wg_bits + 1)
-        Ids. A window of more than `window_slots` counts as that; 0 admits none.
+        Ids, at most `window_slots` of which count; 0 admits none.
     restart : In(1)
-        Pulse: new kernel, the head is 0 and no request waits, also none that is taken beside it. Nothing goes for
+        Pulse: a new kernel. Head 0; all requests are dropped, also one taken in this cycle. Nothing is admitted for
         `window_slots` cycles.
     next_epoch : In(EPOCH_BITS)
-        Number of the kernel that a restart begins: the same on all devices, another than of the kernels before it.
+        Number of the kernel that a restart begins: equal on all devices, different from earlier ones.
     epoch : Out(EPOCH_BITS)
-        Number of the kernel to which the head belongs; 0 after a reset.
-    head : Out(wg_bits + 1)
-    peer_heads : In(wg_bits + 1).array(peers), peer_epochs : In(EPOCH_BITS).array(peers)
-        Head and epoch of each peer.
+        Number of the kernel of `head`; 0 after a reset.
     limit : Out(wg_bits + 2)
-        One past the last id of the window that head and `window` make here; a cycle late, and 0 after a restart.
+        One past the last id inside the window here; a cycle late, and 0 after a restart.
     busy : Out(1)
-        Ids are opened and not finished, requests or admissions wait, a completion is being counted, or the memory is
-        being cleared.
+        Opened ids are unfinished, requests or admissions wait, a completion is being counted, or the memory is cleared.
     error : Out(error_report)
-        ID_REUSED: the request's id was opened before; it goes as if it opened none. COMPLETION_UNEXPECTED: of an id
-        that is not open or has no tile left, or of a wavefront that it does not have; ignored. In the same cycle the
-        former is shown.
+        ID_REUSED: the request's id was opened before; it is treated as opening none. COMPLETION_UNEXPECTED: the
+        completion's id is not open, has no tile left, or lacks this wavefront; it is ignored. ID_REUSED wins in one
+        cycle.
     """
 
     def __init__(self, geometry: Geometry):
@@ -142,7 +140,7 @@ class DispatchWindow(wiring.Component):
         def opened(row, wg):
             return row.opened & (row.owner == owner(wg))
 
-        # The memories of an earlier kernel are cleared before the first request goes.
+        # Clear the memories before the first request.
         sweep = Signal(range(max(2, self._slots)))
         sweeping = Signal(init=1)
         with m.If(self.restart):
@@ -150,8 +148,8 @@ class DispatchWindow(wiring.Component):
         with m.Elif(sweeping):
             m.d.sync += [sweep.eq(sweep + 1), sweeping.eq(sweep != self._slots - 1)]
 
-        # Limits: one past the last id inside each window. Limits and what was programmed are a cycle or two old, which
-        # only makes them smaller; after a restart the sweep lets them catch up.
+        # Limits: one past the last id of each window. A late limit is only smaller; after a restart the sweep gives it
+        # time.
         window = Signal(self._wg_bits + 1)
         near = Signal(self._wg_bits + 2)
         far = [Signal(self._wg_bits + 2, name=f"far_{peer}") for peer in range(self._peers)]
@@ -169,13 +167,13 @@ class DispatchWindow(wiring.Component):
                 far[peer].eq(Mux(same_kernel[peer], peer_head[peer] + window, 0)),
             ]
 
-        # Requests. The first one's row is read a cycle ahead.
+        # Requests.
         queue = TwoEntryQueue(self._request, look_ahead=True)
         m.submodules.queue = SoftReset(queue, self.restart)
         wiring.connect(m, wiring.flipped(self.dispatch), queue.input)
         first = queue.output.payload
         far_there = Array(far)[first.peer]
-        admitting = Signal(self._count_bits)  # wavefront tiles without their admission
+        admitting = Signal(self._count_bits)  # wavefront tiles still to admit
         arrives = Signal()
         able = Signal()
         goes = Signal()
@@ -228,7 +226,7 @@ class DispatchWindow(wiring.Component):
 
         completed = Signal.like(self.completion)
 
-        # Head: it advances past what is finished. Its rows are read when it advances, one cycle ahead.
+        # The head; its rows are read one cycle ahead.
         total = Signal(self._wg_bits + 1)  # ids opened; as many as `head` when all of them are finished
         next_head = Signal(self._wg_bits + 1)
         finished = Signal()
@@ -245,7 +243,7 @@ class DispatchWindow(wiring.Component):
         ]
         m.d.sync += [self.head.eq(next_head), total.eq(total + opens)]
 
-        # Completions: what is open is read a cycle ahead, what is complete beside them; they count in the next cycle.
+        # Completions: opened tiles are read a cycle ahead; completed ones are read now and count in the next cycle.
         its_own = Signal()
         swept = Signal()  # no row is older than the sweep
         has = Signal()

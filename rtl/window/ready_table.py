@@ -1,4 +1,4 @@
-"""Counts the tiles that a kernel's workgroups wait for, and says which of them may start."""
+"""Counts complete input tiles for groups of workgroups, which may start when theirs are complete."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -12,35 +12,35 @@ from t3sim.rtl.streams.forwarded_read import forwarded_read
 
 
 class ReadyTable(wiring.Component):
-    """A counter of complete tiles for each group of workgroups that have their inputs in common.
+    """A counter of complete tiles for each group of workgroups with common inputs.
 
-    A group's inputs are tiles of consecutive ids: id i is of group i >> shift. Whoever dispatches a kernel asks for a
-    group by its number and how many tiles it needs; the ask is taken as soon as this many are complete, and then the
-    group's workgroups may start. Asks have a way of their own: one that waits holds up no request for the dispatch
-    window, whose ids may be what it waits for. A completion never waits.
+    1. A group's inputs are tiles of consecutive ids: id i belongs to group i >> shift.
+    2. The dispatcher asks for a group and a number of tiles. The ask is taken when at least this many are complete, and
+       then the group's workgroups may start.
+    3. A waiting ask does not delay requests for the dispatch window, whose ids it may depend on. Completions never
+       wait.
 
-    The counters are rows of a memory. A bit beside each says whether it counts already in this kernel, so that a
-    restart clears all of them at once.
+    A bit for each counter says whether it is valid in this kernel, so a restart clears all at once.
 
     Parameters
     ----------
     geometry : Geometry
         With `ready_groups`.
     count_bits : int
-        Of a counter; only a proof has others than the register map's.
+        Of a counter; only a proof changes the default.
 
     Members
     -------
     shift : In(ready_shift_bits(geometry))
         log2 of the ids of a group. Changes only before a restart.
     completion : In({valid, wg})
-        Pulse: a tile of this id is complete. An id after the last group's counts for none.
+        Pulse: a tile of this id is complete. Ids after the last group are ignored.
     asks : In(stream(ready_ask))
-        Taken in the third cycle at the earliest, when the group has as many complete tiles as `tiles` says; `ready`
-        comes from a register. A counter stays at its largest value. An ask for 0 tiles waits for nothing.
+        Taken in the third cycle at the earliest; `ready` comes from a register. Counters saturate. An ask for 0 tiles
+        waits for no tile.
     restart : In(1)
-        Pulse: a new kernel, no tile is complete; a completion of the cycle before, or beside it, is forgotten. An ask
-        that is taken beside it is of the kernel before.
+        Pulse: a new kernel. Completions of this cycle and the one before are forgotten. An ask taken in this cycle
+        belongs to the kernel before.
     """
 
     def __init__(self, geometry: Geometry, *, count_bits: int = READY_COUNT_BITS) -> None:
@@ -60,7 +60,7 @@ class ReadyTable(wiring.Component):
         write = self.counts.write_port()
         done, found = forwarded_read(m, self.counts, write, "found")
         asked = self.counts.read_port()
-        began = Signal(self._groups)  # a bit per group: its row counts in this kernel
+        began = Signal(self._groups)  # per group: its row is valid in this kernel
 
         # Completions: read, then count in the next cycle.
         index = Signal.like(self.completion.wg)
@@ -81,8 +81,8 @@ class ReadyTable(wiring.Component):
         with m.If(counting):
             m.d.sync += began.bit_select(group, 1).eq(1)
 
-        # Asks: what was read in the cycle before is compared. Of a row that was being written it is what stood there:
-        # the memory may give anything.
+        # Asks: compare the row read in the cycle before, or its old count if it was being written, when the memory may
+        # return anything.
         ask = self.asks.payload
         waits = Signal()
         meets = Signal()

@@ -13,8 +13,9 @@ Rows are the output's (tokens), columns its width. There are 3 models of a tile'
 """
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import ceil, sqrt
+from operator import itemgetter
 
 import numpy as np
 
@@ -89,7 +90,7 @@ class GemmKernel:
     def columns(self) -> int:
         return ceil(self.shape.n / self.tile[1])
 
-    @property
+    @cached_property
     def ns(self) -> float:
         """From its first tile to its last, alone on the GPU, its launch not included."""
         return self.ns_beside(0)
@@ -216,6 +217,7 @@ def grouped_kernel(machine: Machine, rows: tuple[int, ...], n: int, k: int, widt
         raise BadInput(f"{machine.name} has no rate of {width}")
     flop_per_ns = 1e3 * peak * sustained / machine.gpu.compute_units
     memory_share = memory / machine.gpu.compute_units
+    memory_ns, clusters = shape.compulsory_bytes(bytes_, len(rows)) / memory, max(1, units // kernels.cluster)
     candidates = []
     for tile_m, tile_n in (kernels.fp8_shapes if width == "fp8" else ()) or kernels.shapes:
         for split in kernels.split_k if len(rows) == 1 else (1,):
@@ -226,11 +228,13 @@ def grouped_kernel(machine: Machine, rows: tuple[int, ...], n: int, k: int, widt
                        bytes_ * (tile_m + tile_n) * depth / kernels.unit_bytes_per_ns)
             stores = kernels.shown_stores * OPERAND_BYTES * tile_m * tile_n / memory_share
             tiles = sum(ceil(one / tile_m) for one in rows) * ceil(n / tile_n) * split
-            candidates.append(GemmKernel(
-                shape, (tile_m, tile_n), split, tiles, units, loop + kernels.tile_ns + stores,
-                _sums_ns(shape, split, memory, kernels.next_ns + kernels.tile_ns),
-                shape.compulsory_bytes(bytes_, len(rows)) / memory, kernels.cluster, kernels.dealt_rounds, sustained))
-    return min(candidates, key=lambda kernel: kernel.ns)
+            tile_ns = loop + kernels.tile_ns + stores
+            sum_ns = _sums_ns(shape, split, memory, kernels.next_ns + kernels.tile_ns)
+            ns = max(ceil(ceil(tiles / kernels.cluster) / clusters) * tile_ns, memory_ns) + sum_ns  # its `ns`, sooner
+            candidates.append((ns, (tile_m, tile_n), split, tiles, tile_ns, sum_ns))
+    _, tile, split, tiles, tile_ns, sum_ns = min(candidates, key=itemgetter(0))
+    return GemmKernel(shape, tile, split, tiles, units, tile_ns, sum_ns, memory_ns, kernels.cluster,
+                      kernels.dealt_rounds, sustained)
 
 
 def library_gemm_ns(machine: Machine, m: int, n: int, k: int, width: str = "bf16") -> float:

@@ -113,7 +113,7 @@ def parse(text: str) -> Group:
     outermost = Group("", [])
     statements(outermost, 0)
     if len(outermost.groups) != 1 or outermost.groups[0].name != "library":
-        raise ValueError("there is no library in it")
+        raise ValueError("it contains no library")
     outermost.groups[0].lacks_semicolon = lacks_semicolon
     return outermost.groups[0]
 

@@ -139,7 +139,8 @@ def map_block(block: str, geometry: Geometry, library: Library) -> tuple[Netlist
     texts = modules(text)
     module_of = {"": name} | instances(texts[name], texts)
     if instance not in module_of:
-        raise BadInput(f"{block} is not there: allowed are {', '.join(f'{name}.{path}' for path in module_of if path)}")
+        raise BadInput(f"block {block} is unknown: allowed are "
+                       f"{', '.join(f'{name}.{path}' for path in module_of if path)}")
     # In the order of a part of the top: ABC's result depends on it.
     return _map_module(with_children(texts, module_of[instance]), module_of[instance], library)
 

@@ -12,18 +12,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
-from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
-
-import numpy as np
+from typing import Any, NoReturn
+from zipfile import BadZipFile
 
 from t3sim.base.errors import BadInput, is_ours, shown
 
 LARGEST_TOML = 1 << 20  #: bytes of a machine, a scenario or a study
 LARGEST_FILE = 64 << 20  #: bytes of any other file; far above what a description, a plan or a library of cells takes
 LARGEST_TEXT = 16 << 20  #: bytes of JSON or XML, whose objects take some thirty times as much
-LARGEST_ARRAYS = 1 << 30  #: bytes of the arrays of an .npz file, uncompressed
-_MOST_ARRAYS = 64
 _DEEPEST = 64  #: lists and objects of JSON within each other
 _LONGEST_NUMBER = 300  #: digits of one of JSON, which a float still holds
 MOST_TRANSFERS = 1 << 16  #: of a collective's plan
@@ -48,7 +44,7 @@ def check_regular(path: Path) -> None:
     """
     mode = path.stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or _OPEN_ALREADY.fullmatch(str(path))):
-        raise TooLarge("it is no regular file")
+        raise TooLarge("it is not a regular file")
 
 
 @contextmanager
@@ -122,53 +118,3 @@ def read_json(path: Path | Traversable, nan: bool = False) -> Any:
                  for inner in (one.values() if isinstance(one, dict) else one) if isinstance(inner, dict | list)]
         depth += 1
     return content
-
-
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Read the arrays of an .npz file, after a look at how large they say they are. Raises OSError, ValueError, ...
-
-    An array's header must fit the bytes that are there, so that no more memory is taken than they need.
-    """
-    if not path.is_file() and path.exists():  # whose end is looked for; a pipe has none to go back from
-        raise ValueError("it is no regular file")
-    with path.open("rb") as file:
-        return _members(file)
-
-
-def _members(file: BinaryIO) -> dict[str, np.ndarray]:
-    """Read the arrays of an open .npz file."""
-    arrays = {}
-    with ZipFile(file) as archive:
-        members = archive.infolist()
-        if len(members) > _MOST_ARRAYS:
-            raise TooLarge(f"{len(members):,} arrays: at most {_MOST_ARRAYS}")
-        if (total := sum(member.file_size for member in members)) > LARGEST_ARRAYS:
-            raise TooLarge(f"its arrays take {total:,} bytes: at most {LARGEST_ARRAYS:,}")
-        for member in members:
-            if member.flag_bits & 1:
-                raise ValueError(f"{shown(member.filename)} is encrypted")
-            if member.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
-                raise ValueError(f"{shown(member.filename)} is compressed in a way that numpy does not know")
-            name = member.filename.removesuffix(".npy")
-            if name in arrays or name == member.filename:
-                raise ValueError(f"{shown(member.filename)} is no array, or is there twice")
-            arrays[name] = _array(archive.read(member), name)
-    return arrays
-
-
-def _array(content: bytes, name: str) -> np.ndarray:
-    """Return an array of the .npy format, which has a header and all of its elements."""
-    from io import BytesIO
-
-    stream = BytesIO(content)
-    version = np.lib.format.read_magic(stream)
-    if version not in ((1, 0), (2, 0)):
-        raise ValueError(f"array {shown(name)} is of an unknown version of the .npy format")
-    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, by_columns, kind = read_header(stream)
-    if kind.hasobject:
-        raise ValueError(f"array {shown(name)} holds objects")
-    if math.prod(shape) * kind.itemsize != len(content) - stream.tell() or min(shape, default=0) < 0:
-        raise ValueError(f"array {shown(name)} says that it is {shown(shape)}, which its bytes are not")
-    return np.frombuffer(content, kind, math.prod(shape), stream.tell()).reshape(
-        shape, order="F" if by_columns else "C").copy()

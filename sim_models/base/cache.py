@@ -18,8 +18,8 @@ from pathlib import Path
 
 from t3sim.base.errors import BadInput, Failure
 from t3sim.base.numerals import decimal
+from t3sim.base.streams import say
 from t3sim.base.user_cache import cache_folder, make_folder, refuse_shared, stand_in, takes_files
-from t3sim.base.waits import say
 
 _MANIFEST = "manifest.json"
 _PARTIAL = ".partial"

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from t3sim.base.errors import printable
-from t3sim.base.trimmed import Trimmed
+from t3sim.base.streams import Trimmed
 
 NOTHING = "–"  #: in a cell that has no number
 

@@ -143,7 +143,7 @@ def _module(key: str, reference: str) -> ModuleType:
             return importlib.import_module(source)
         path = Path(source).resolve(strict=True)
         if not path.is_file():  # a pipe's writer would be waited for
-            raise ValueError("it is no regular file")
+            raise ValueError("it is not a regular file")
         name = f"custom_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
         _loaded_modules.add(name)
         spec = importlib.util.spec_from_file_location(name, path)

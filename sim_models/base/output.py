@@ -52,12 +52,7 @@ def write_json(payload: dict[str, Any], target: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
         return
-    path = Path(target).resolve()
-    if path.exists() and not path.is_file():  # a pipe or a device must not be replaced by a file
-        with naming(path):
-            path.write_text(text, encoding="utf-8")
-        return
-    write_whole(path, text)
+    write_whole(Path(target), text)
 
 
 @contextmanager
@@ -73,8 +68,13 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file that others see complete or not at all. Its folder must exist."""
+    """Write a file that others see complete or not at all; a link stays one. Its folder must exist."""
     data = content.encode("utf-8") if isinstance(content, str) else content
+    if _is_special(path):
+        with naming(path):
+            path.write_bytes(data)
+        return
+    path = path.resolve()
     with naming(path):
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
     try:
@@ -91,7 +91,12 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 @contextmanager
 def whole_file(path: Path, mode: str = "w") -> Iterator[IO]:
-    """Open a file that is there once all of it is; until then its name is `part_of(path)`."""
+    """Open a file that is there once all of it is; until then its name is `part_of(path)`. A link stays one."""
+    if _is_special(path):
+        with naming(path), path.open(mode) as file:
+            yield file
+        return
+    path = path.resolve()
     part = part_of(path)
     try:
         with naming(path), part.open(mode) as file:
@@ -121,6 +126,11 @@ def staged_folder(folder: Path) -> Iterator[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         for file in sorted(Path(name).iterdir()):
             shutil.move(file, folder / file.name)
+
+
+def _is_special(path: Path) -> bool:
+    """Return whether a path is a pipe or a device: no file may take its place, and a pipe has no resolved name."""
+    return path.exists() and not path.is_file()
 
 
 def part_of(path: Path) -> Path:

@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Any
 from xml.etree import ElementTree
@@ -12,6 +12,7 @@ import matplotlib
 matplotlib.use("Agg")  # no window, whatever the machine has
 
 from matplotlib import pyplot as plt
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 WIDTH_INCHES = 9.6  #: of the report's column
 GROUP_WIDTH = 0.84  #: of bars side by side, where groups are 1 apart
@@ -46,16 +47,27 @@ def figure(height_inches: float, rows: int = 1, columns: int = 1, width: float =
     return plt.subplots(rows, columns, figsize=(width * WIDTH_INCHES, height_inches), layout="constrained", **options)
 
 
-def beside_each_other(pairs: list[tuple[float, float]], across: str, up: str) -> Any:
-    """Draw pairs of numbers on logarithmic axes, and the line on which both are alike."""
-    picture, axes = figure(3.2)
+def log_axis(axes, name: str, ticks: Sequence[float] = ()) -> None:
+    """Make axis "x" or "y" logarithmic, with decimal numbers at `ticks`, without them at 1, 2 and 5 of each decade."""
+    getattr(axes, f"set_{name}scale")("log")
+    axis = getattr(axes, f"{name}axis")
+    axis.set_major_locator(FixedLocator(ticks) if ticks else LogLocator(subs=(1, 2, 5)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:,.6g}"))
+
+
+def scatter_pairs(pairs: list[tuple[float, float]], across: str, up: str) -> Any:
+    """Draw pairs of numbers on logarithmic axes, and the line on which both are equal."""
+    picture, axes = figure(3.6, width=0.6)
     axes.plot(*zip(*pairs), "o", color=BLUE, markersize=4)
     span = min(map(min, pairs)), max(map(max, pairs))
-    axes.plot(span, span, color=BLACK, linewidth=0.8)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    axes.plot(span, span, color=BLACK, linewidth=0.8, label="equal")
+    log_axis(axes, "x")
+    log_axis(axes, "y")
+    axes.grid(axis="x")
     axes.set_xlabel(across)
     axes.set_ylabel(up)
+    axes.legend()
     return picture
 
 
@@ -111,6 +123,11 @@ def _lift(element: ElementTree.Element) -> None:
             element[place:place + 1] = list(child)
 
 
+def legend_above(axes, columns: int, **options: Any) -> None:
+    """Put the legend above the axes, in so many columns."""
+    axes.legend(loc="lower center", ncols=columns, bbox_to_anchor=(0.5, 1.0), **options)
+
+
 def grouped_bars(axes, groups: list[str], series: dict[str, list[float]], colours: dict[str, str],
                  titles: dict[str, str], baseline: float = 0.0) -> None:
     """Draw bars side by side, one group after the other, growing from `baseline`."""
@@ -135,32 +152,33 @@ def stacked_bars(axes, places: list[float], parts: Iterable[tuple[str | None, st
 
 
 def name_groups(axes, names: Iterable[str], below: float) -> None:
-    """Write the names under the places 0, 1, ..., each once for all places beside each other that have it.
+    """Write a name once under all neighbouring places (0, 1, ...) that have it, and draw a line between the groups.
 
-    A line is between the groups; `below`: how far under the axis, of its height.
+    `below`: distance under the axis, relative to the height of the axes.
     """
     first = 0
     for name, members in groupby(names):
         count = len(list(members))
+        if first:
+            axes.axvline(first - 0.5, color="#999999", linewidth=0.6)
         axes.text(first + (count - 1) / 2, -below, name, transform=axes.get_xaxis_transform(), ha="center", va="top",
                   fontsize=8.5)
         first += count
-        axes.axvline(first - 0.5, color="#999999", linewidth=0.6)
 
 
 def range_bars(entries: list[dict[str, Any]]):
-    """Draw quantities with their ranges over uncertain inputs, relative to the paper's or, without those, to ours."""
+    """Draw quantities with their ranges over uncertain inputs, relative to the paper's or, if it has none, to ours."""
     picture, axes = figure(0.8 + 0.28 * len(entries))
     places = range(len(entries))
     scales = [100 / abs(entry["paper"] or entry["ours"]) for entry in entries]
     low, high = ([abs(entry["ours"] - entry["range"][end]) * scale for entry, scale in zip(entries, scales)]
                  for end in (0, 1))
     axes.errorbar([entry["ours"] * scale for entry, scale in zip(entries, scales)], places, xerr=(low, high), fmt="o",
-                  color=BLUE, capsize=3, label="ours, 5th to 95th percentile over uncertain inputs")
-    axes.axvline(100, color=RED, linewidth=1, label="the paper's")
+                  color=BLUE, capsize=3, label="ours, with its range over uncertain inputs")
+    axes.axvline(100, color=RED, linewidth=1, label="the paper's number")
     axes.set_yticks(places, [entry["title"] for entry in entries])
     axes.set_ylim(len(entries) - 0.5, -0.5)
     axes.grid(axis="x")
     axes.set_xlabel("% of the paper's number")
-    axes.legend(loc="lower center", ncols=2, bbox_to_anchor=(0.5, 1.0))
+    legend_above(axes, 2)
     return picture

@@ -1,14 +1,15 @@
-"""The standard streams as a command finds them: closed, full, or in an encoding that lacks a letter."""
+"""The standard streams: closed, full, or in an encoding that lacks a letter; and what a command says that waits."""
 
 import io
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from typing import TextIO
 
 STANDARD_OUTPUT = "standard output"  #: what a message calls it
-
-
 _closed: set[int] = set()  #: descriptors of the standard streams that were
 
 
@@ -64,3 +65,23 @@ def _fill_closed() -> None:
     os.close(descriptor)
     sys.stdout = sys.stdout or open(1, "w", closefd=False)
     sys.stderr = sys.stderr or open(2, "w", closefd=False)
+
+
+class Trimmed:
+    """A file in which no line ends in blanks: what only fills a terminal's width is in the way in a pipe."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, text: str) -> int:
+        self._file.write(re.sub(r"[ \t]+(?=\n)", "", text))
+        return len(text)
+
+    def __getattr__(self, name: str):
+        return getattr(self._file, name)
+
+
+@cache
+def say(what: str, about: str) -> None:
+    """Say on standard error what is being compiled and about how long that takes, the first time in a process."""
+    print(f"t3: compiling {what}: {about}, once (it is kept)", file=sys.stderr, flush=True)

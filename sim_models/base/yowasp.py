@@ -10,8 +10,8 @@ from pathlib import Path
 import platformdirs
 
 from t3sim.base.errors import Failure
+from t3sim.base.streams import say
 from t3sim.base.user_cache import make_folder, refuse_shared
-from t3sim.base.waits import say
 
 
 def module(tool: str) -> str:

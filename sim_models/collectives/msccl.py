@@ -115,7 +115,7 @@ class _MscclReader:
                 for index, step in enumerate(steps):  # in the order of their numbers, not of lines
                     name = rank, number, _number(step, "s", 0, len(steps) - 1) if "s" in step.attrib else index
                     if name in self.steps:
-                        raise CollectiveError(f"{_named(name)} is there twice")
+                        raise CollectiveError(f"{_named(name)} appears twice")
                     self.steps[name] = _step(step, send, receive, _number(block, "chan", 0, 1 << 16))
 
     def _transfers(self, kind: str, ranks: int, chunks: int) -> Program:
@@ -131,7 +131,7 @@ class _MscclReader:
             arrived_before[name] = frozenset().union(*(arrived_before[one] | {*received_in[one]}
                                                        for one in before[name] if one[0] == rank))
             if (dependencies_left := dependencies_left - len(arrived_before[name])) < 0:
-                raise CollectiveError(f"its steps come after more than {MOST_DEPENDENCIES:,} transfers in all")
+                raise CollectiveError(f"its steps depend on more than {MOST_DEPENDENCIES:,} transfers in total")
             results[name] = []
             for offset in range(step.count):
                 source, target = ((rank, buffer, first + offset) for buffer, first in (step.source, step.target))
@@ -167,7 +167,7 @@ class _MscclReader:
             if step.after is not None:
                 if (rank, *step.after) not in self.steps:
                     raise CollectiveError(f"{_named(name)} waits for threadblock {step.after[0]}, step "
-                                          f"{step.after[1]}, which there is not")
+                                          f"{step.after[1]}, which does not exist")
                 before[name].add((rank, *step.after))
             if step.type in _SENDS:
                 unmatched_sends[rank, step.send, step.channel].append(name)
@@ -364,7 +364,7 @@ class Buffers:
         content = self.contents.get(self._slot(slot))
         if content is None:
             hint = " (output and input are two arrays)" if slot[1] == "o" and not self.in_place else ""
-            raise CollectiveError(f"{self.name_of(name)} takes {shown_slot(slot)}, where nothing is yet{hint}")
+            raise CollectiveError(f"{self.name_of(name)} takes {shown_slot(slot)}, which is still empty{hint}")
         return content
 
     def program(self, ranks: int, chunks: int) -> Program:

@@ -145,7 +145,7 @@ class _MscclppReader:
         for name in buffers.operations():
             earlier = frozenset().union(*(transfers_before[one] for one in self.before[name]))
             if (dependencies_left := dependencies_left - len(earlier)) < 0:
-                raise CollectiveError(f"its operations come after more than {MOST_DEPENDENCIES:,} transfers in all")
+                raise CollectiveError(f"its operations depend on more than {MOST_DEPENDENCIES:,} transfers in total")
             first = len(buffers.transfers)
             self._move(name, earlier, buffers)
             transfers_before[name] = earlier | frozenset(range(first, len(buffers.transfers)))
@@ -162,10 +162,10 @@ class _MscclppReader:
                         raise CollectiveError(f"{_named(name)}: {operation.name[:20]} is for switch channels, which "
                                               "are not read")
                     if operation.name not in _TYPES:
-                        raise CollectiveError(f"{_named(name)}: {operation.name[:20]!r} is no operation that is read: "
+                        raise CollectiveError(f"{_named(name)}: {operation.name[:20]!r} is not a supported operation: "
                                               f"{', '.join(sorted(_TYPES))}")
                     if operation.tbg_info is not None:
-                        raise CollectiveError(f"{_named(name)}: groups of threadblocks are not read")
+                        raise CollectiveError(f"{_named(name)}: groups of threadblocks are not supported")
                     self.operations[name] = operation
                     self.before[name] = {(gpu.id, block.id, index - 1)} if index else set()
 
@@ -179,7 +179,7 @@ class _MscclppReader:
         peers = [peer for one in self.plan.gpus[name[0]].channels if one.channel_type == channel_type
                  for peer in one.connected_to]
         if index >= len(channels) or channels[index] >= len(peers) or peers[channels[index]] >= len(self.plan.gpus):
-            raise CollectiveError(f"{_named(name)} names {channel_type[:20]} channel {index}, which there is not")
+            raise CollectiveError(f"{_named(name)} names {channel_type[:20]} channel {index}, which does not exist")
         return peers[channels[index]], peers[:channels[index]].count(peers[channels[index]])
 
     def _join_signals(self) -> None:
@@ -222,10 +222,10 @@ class _MscclppReader:
         for (rank, number), names in acquisitions.items():
             semaphores = self.plan.gpus[rank].semaphores
             if number >= len(semaphores):
-                raise CollectiveError(f"{_named(names[0])} names semaphore {number}, which there is not")
+                raise CollectiveError(f"{_named(names[0])} names semaphore {number}, which does not exist")
             blocked = names[semaphores[number].init_value:]
             if len(blocked) > len(releases[rank, number]):
-                raise CollectiveError(f"{_named(blocked[-1])} acquires semaphore {number}, which nobody releases")
+                raise CollectiveError(f"{_named(blocked[-1])} acquires semaphore {number}, which is never released")
             for acquisition, release in zip(blocked, releases[rank, number]):
                 self.before[acquisition].add(release)
         for group in barriers.values():
@@ -256,7 +256,7 @@ class _MscclppReader:
                    for number in one.remote_buffer_ids]
             remote = self.plan.gpus[rank].remote_buffers
             if buffer.buffer_id >= len(ids) or ids[buffer.buffer_id] >= len(remote):
-                raise CollectiveError(f"{_named(name)} names remote buffer {buffer.buffer_id}, which there is not")
+                raise CollectiveError(f"{_named(name)} names remote buffer {buffer.buffer_id}, which does not exist")
             rank, buffer_type = remote[ids[buffer.buffer_id]].rank, remote[ids[buffer.buffer_id]].type
         if buffer_type is None:
             raise CollectiveError(f"{_named(name)} names a buffer without type or buffer_id")

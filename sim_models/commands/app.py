@@ -2,7 +2,9 @@
 
 import functools
 import sys
+from collections.abc import Callable
 from contextlib import redirect_stdout
+from importlib import import_module
 from pathlib import Path
 
 import typer
@@ -10,38 +12,13 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import Exit
 
 from t3sim.base.extras import needs
-from t3sim.base.trimmed import Trimmed
-from t3sim.commands.area import area
-from t3sim.commands.bench import bench
-from t3sim.commands.cache import cache
-from t3sim.commands.calibrate import calibrate
-from t3sim.commands.collective import collective
-from t3sim.commands.compare import compare
-from t3sim.commands.dma import dma
-from t3sim.commands.end_to_end import end_to_end
-from t3sim.commands.explain import explain
-from t3sim.commands.export import export
-from t3sim.commands.flags import in_options
-from t3sim.commands.hbm_replay import hbm_replay
-from t3sim.commands.kernel import kernel
-from t3sim.commands.machines import machines
+from t3sim.base.streams import Trimmed
 from t3sim.commands.options import check_outputs
-from t3sim.commands.overlap import overlap
-from t3sim.commands.registers import registers
-from t3sim.commands.reproduce import reproduce
-from t3sim.commands.run import run
-from t3sim.commands.step import step
-from t3sim.commands.sweep import sweep
-from t3sim.commands.techniques import techniques
-from t3sim.commands.trace import trace
-from t3sim.commands.validate import validate
-from t3sim.commands.verilog import verilog
 
-COMMANDS = {"run": run, "kernel": kernel, "techniques": techniques, "trace": trace, "explain": explain, "step": step,
-            "reproduce": reproduce, "sweep": sweep, "compare": compare, "collective": collective, "dma": dma,
-            "end-to-end": end_to_end, "bench": bench, "overlap": overlap, "validate": validate, "calibrate": calibrate,
-            "hbm-replay": hbm_replay, "verilog": verilog, "export": export,
-            "registers": registers, "machines": machines, "area": area, "cache": cache}
+#: In the order of the help. Each is a function of this name in a module of this name.
+COMMANDS = ("run", "kernel", "techniques", "trace", "explain", "step", "reproduce", "sweep", "compare", "collective",
+            "dma", "end-to-end", "bench", "overlap", "validate", "calibrate", "hbm-replay", "verilog", "export",
+            "registers", "machines", "area", "cache")
 
 
 def _quiet_flags(parameters: list) -> list:
@@ -72,15 +49,33 @@ class _Command(_Help, TyperCommand):
 
 
 class _Group(_Help, TyperGroup):
-    pass
+    """All of `t3`; only the command that is called is imported, and the help imports all."""
+
+    def list_commands(self, ctx):
+        return list(COMMANDS)
+
+    def get_command(self, ctx, cmd_name):
+        return command_of(cmd_name) if cmd_name in COMMANDS else None
+
+
+def function_of(command: str) -> Callable:
+    """Return the function that runs a command."""
+    name = command.replace("-", "_")
+    return getattr(import_module(f"t3sim.commands.{name}"), name)
+
+
+@functools.cache
+def command_of(command: str) -> TyperCommand:
+    """Return a command with its options, built once for all calls of a process."""
+    only = typer.Typer(add_completion=False, rich_markup_mode="rich")
+    only.command(command, cls=_Command, epilog=needs(command).replace("[", "\\[") or None)(function_of(command))
+    return typer.main.get_command(only)
 
 
 app = typer.Typer(
     name="t3", cls=_Group, pretty_exceptions_enable=False, rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="T3's Track & Trigger hardware as real RTL, co-simulated with models of the GPUs around it.")
-for _name, _function in COMMANDS.items():
-    app.command(_name, cls=_Command, epilog=needs(_name).replace("[", "\\[") or None)(_function)
+    help="T3's Track & Trigger hardware as RTL, co-simulated with models of the surrounding GPUs.")
 
 
 def _print_version(wanted: bool) -> None:
@@ -100,11 +95,15 @@ def _options(
 
 @functools.cache
 def group() -> TyperGroup:
-    """Return the whole of `t3`, built once for all calls of a process."""
-    return typer.main.get_command(app)
+    """Return `t3` itself, built once for all calls of a process."""
+    whole = typer.main.get_command(app)
+    whole.commands = dict.fromkeys(COMMANDS)  # names for suggestions; `get_command` has the rest
+    return whole
 
 
 def in_options_of(command: str, message: str) -> str:
     """Write a message's keys as the options of a command."""
-    parameters = group().commands[command].params if command in COMMANDS else ()
-    return in_options(message, own=[one.opts[0] for one in parameters if one.opts[0].startswith("--")])
+    from t3sim.commands.flags import in_options
+
+    parameters = command_of(command).params if command in COMMANDS else ()
+    return in_options(message, own_options=[one.opts[0] for one in parameters if one.opts[0].startswith("--")])

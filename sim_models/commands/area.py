@@ -13,27 +13,27 @@ def area(
     geometry: GeometryOption = None,
     machine: MachineOption = "t3-table1",
     sweep: Annotated[list[str] | None, typer.Option(
-        "--sweep", metavar="SIZE=N,N,...", help="Values of one size; may be given for several sizes.")] = None,
+        "--sweep", metavar="SIZE=N,N,...", help="Values of one size; repeat it for further sizes.")] = None,
     plot: Annotated[str | None, typer.Option(
-        metavar="FILE", parser=file_name, help="The sweep as a plot: .svg, .png or .pdf.")] = None,
+        metavar="FILE", parser=file_name, help="Plot the sweep: .svg, .png or .pdf.")] = None,
     fpga: Annotated[bool, typer.Option("--fpga/--no-fpga",
-        help="Place and route on an ECP5, too, which takes minutes.")] = False,
+        help="Also place and route on an ECP5 (takes minutes).")] = False,
     energy: Annotated[bool, typer.Option("--energy/--no-energy",
-        help="Energy of the whole top in a full-size run, and of the near-memory ALUs, in minutes.")] = False,
+        help="Energy of the whole top in a full-size run, and of the near-memory ALUs (takes minutes).")] = False,
     library: Annotated[str | None, typer.Option(
         metavar="FILE", parser=file_name, help="Standard cells: embedded, osu018 (after `make library`), or a file "
         "in Liberty format. If not given, $T3_LIBERTY, else osu018 where it is installed, else embedded.")] = None,
     node: Annotated[str, typer.Option(
-        metavar="NM", help="Process of the estimated area and clock: 180, 12, 7 or 5.")] = "7",
+        metavar="NM", help="Process node in nm for estimated area and clock: 180, 12, 7 or 5.")] = "7",
     beside: Annotated[str | None, typer.Option(
         metavar="FILE", parser=file_name, help="A second library, compared block by block.")] = None,
     markdown: Annotated[str | None, typer.Option(
-        metavar="FILE", parser=file_name, help="The tables as a page.")] = None,
+        metavar="FILE", parser=file_name, help="Write the tables as a Markdown page.")] = None,
     compare: Annotated[bool, typer.Option(
-        "--compare", help="Only what differs from the last entry of docs/history.jsonl; the simulation's speed, "
-                          "too.")] = False,
+        "--compare", help="Print only differences from the last entry of docs/history.jsonl, simulation speed "
+                          "included.")] = False,
     record: Annotated[bool, typer.Option(
-        "--record", help="The same, and append an entry.")] = False,
+        "--record", help="Like --compare, and append an entry.")] = False,
     json: JsonOption = None,
 ) -> None:
     """Measure memory bits, flip-flops, gate equivalents, logic depth and clock; FPGA resources and Fmax."""
@@ -65,14 +65,14 @@ def area(
     swept = [parse_sweep(text) for text in sweep or ()]
     sizes_swept = [size for size, _ in swept]
     if twice := [size for size in sizes_swept if sizes_swept.count(size) > 1]:
-        raise BadInput(f"--sweep gives {twice[0]} twice: all of its values belong into one")
+        raise BadInput(f"--sweep gives {twice[0]} twice: list all its values in one --sweep")
     for size, values in swept:
         for value in values:
             changed(sizes, {size: value})
     if plot is not None and not swept:
         raise BadInput("--plot needs --sweep")
     if plot is not None and any(isinstance(value, str) for _, values in swept for value in values):
-        raise BadInput("--plot needs sizes that are numbers")
+        raise BadInput("--plot needs numeric sizes")
     if swept and (record or compare):
         raise BadInput("--sweep goes with --plot, --markdown and --json only")
     if beside is not None and (swept or record or compare):
@@ -145,7 +145,7 @@ def area(
 
     last = (history.read() or [None])[-1]
     new = history.entry(results, cells.name)
-    tell(f"{new['commit']} against {last['commit']}:" if last else "nothing is recorded yet")
+    tell(f"{new['commit']} against {last['commit']}:" if last else "no entry recorded yet")
     for line in (history.changes(last, new) or ["nothing changed"]) if last else ():
         tell(line)
     with progress_bar(("lockstep",)) as progress:
@@ -158,7 +158,7 @@ def area(
 
 
 def _energy(machine: str, library: str | None, markdown: str | None, json: str | None) -> None:
-    """Measure the energy of a run; print, write and hand out what comes of it."""
+    """Measure the energy of a run; print it, and write it to files."""
     from pathlib import Path
 
     from t3sim.area.energy.price import check_library

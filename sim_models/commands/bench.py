@@ -11,21 +11,22 @@ from t3sim.commands.options import JsonOption, MachineOption, SeedOption, whole_
 def bench(
     cycles: Annotated[int, typer.Option(
         metavar="N", parser=whole_number,
-        help="Cycles of the stimulus; the slow engines replay its beginning.")] = 20_000,
+        help="Cycles of the stimulus; slow engines replay only its beginning.")] = 20_000,
     engine: Annotated[str, typer.Option(
         metavar="A,B,...", help="Engines to measure.")] = "lockstep,bare,full,gpus,cocotb,amaranth",
     beside: Annotated[str | None, typer.Option(
-        metavar="A,B,...", help="Simulators to build and measure beside engine rtl.")] = None,
+        metavar="A,B,...", help="Simulators to compare with engine rtl: verilator, cxxrtl, amaranth.")] = None,
     machine: MachineOption = "t3-table1",
     json: JsonOption = None,
     seed: SeedOption = 0,
 ) -> None:
-    """Measure cycles per second: lockstep, a bare C++ loop that evaluates what changes or all, cocotb, and Amaranth.
+    """Measure simulated cycles per second: lockstep, a bare C++ loop (event-driven and full), cocotb, and Amaranth.
 
-    And what eight GPUs cost against one that stands for all, on one thread and on two (engine gpus). Only if they
-    are named: messages per second of the event level (event), a whole run at full size (whole), the first run in
-    an empty cache (first), and the RTL alone from inputs at rest to all of them at random (rtl), where wanted beside
-    verilator, cxxrtl and amaranth. Cycles are per second of a core's time, but cocotb's.
+    Engine gpus compares 8 simulated GPUs with one representative GPU, on 1
+    thread and on 2. These engines run only if named: event (messages per second
+    of the event level), whole (a whole run at full size), first (the first run
+    in an empty cache) and rtl (the RTL alone, from idle to random inputs).
+    Rates are per second of one core's time, except for cocotb.
     """
     from t3sim.machine import load_machine
     from t3sim.study.results import BenchResult

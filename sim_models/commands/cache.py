@@ -17,12 +17,12 @@ _KINDS = {"library": "RTL, compiled", "code": "C++ of a component", "verilog": "
 
 
 def cache(
-    clear: Annotated[bool, typer.Option("--clear", help="Remove everything that nobody is building.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove every entry that is not being built.")] = False,
     json: JsonOption = None,
 ) -> None:
-    """Show what is kept in the user's cache folder, or empty it.
+    """Show the contents of the user's cache folder, or empty it.
 
-    $T3_CACHE names another folder, $T3_CACHE_GB the size above which the least recently used goes.
+    $T3_CACHE selects another folder. Above $T3_CACHE_GB, the least recently used entries are removed.
     """
     import time
 
@@ -47,6 +47,6 @@ def cache(
             rows.append((_KINDS.get(kind, kind), f"{len(of_kind):,}",
                          f"{sum(entry.size_bytes for entry in of_kind) / 1e6:,.1f}", last))
     total = sum(entry.size_bytes for entry in entries_left)
-    print(f"{folder}: {total / 1e6:,.1f} MB of at most {limit / 1e6:,.0f}")
+    print(f"{folder}: {total / 1e6:,.1f} MB (limit {limit / 1e6:,.0f} MB)")
     if rows:
-        print_table("", ("what", "entries", "MB", "last used"), rows, output_console())
+        print_table("", ("contents", "entries", "MB", "last used"), rows, output_console())

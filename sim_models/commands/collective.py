@@ -12,30 +12,31 @@ from t3sim.commands.options import JsonOption, file_name, shown_size, size_range
 def collective(
     kind: Annotated[str | None, typer.Option(
         "--collective", metavar="ar|rs|ag|a2a",
-        help="All-reduce, reduce-scatter, all-gather, all-to-all; ar if not given.")] = None,
+        help="All-reduce, reduce-scatter, all-gather, all-to-all. Default: ar.")] = None,
     sizes: Annotated[str, typer.Option(
         metavar="SIZE[:SIZE]", help="Bytes of each GPU's array: 1M:64M doubles from 1 to 64 MB.")] = "64M",
     topology: Annotated[str | None, typer.Option(
-        metavar="torus:8x16|ring:8|full:8|switch:8|nodes:2x8", help="The machine's if not given; "
-        "nodes:2x8 are 2 of 8 GPUs.")] = None,
+        metavar="torus:8x16|ring:8|full:8|switch:8|nodes:2x8", help="Default: the machine's. "
+        "nodes:2x8 means 2 nodes of 8 GPUs.")] = None,
     algorithm: Annotated[str | None, typer.Option(
-        metavar="A,B,...", help="hierarchical, all-rings, ring, both-rings, direct; all that are possible if not "
-        "given.")] = None,
+        metavar="A,B,...", help="hierarchical, all-rings, ring, both-rings, direct. Default: all possible "
+        "ones.")] = None,
     machine: Annotated[str, typer.Option(
         "--machine", metavar="NAME|FILE",
         help="torus-128, mi210-2x4, a machine of `t3 run`, or a TOML file.")] = "torus-128",
     plan: Annotated[str | None, typer.Option(
         metavar="FILE", parser=file_name,
-        help="Instead of --collective and --algorithm: a plan in MSCCL's XML or MSCCL++'s JSON.")] = None,
+        help="A plan in MSCCL's XML or MSCCL++'s JSON, instead of --collective and --algorithm.")] = None,
     write_plan: Annotated[str | None, typer.Option(
-        metavar="FILE", parser=file_name, help="With one algorithm: write it as MSCCL's XML.")] = None,
+        metavar="FILE", parser=file_name, help="Write the schedule as MSCCL's XML; needs one algorithm.")] = None,
     every_gpu: Annotated[bool, typer.Option(
-        "--every-gpu", help="Simulate each GPU; otherwise one stands for all that are alike.")] = False,
+        "--every-gpu", help="Simulate each GPU, not one representative GPU per group.")] = False,
     timeline: Annotated[str | None, typer.Option(
-        metavar="FILE", parser=file_name, help="With one size and algorithm: a Perfetto timeline of each GPU.")] = None,
+        metavar="FILE", parser=file_name,
+        help="Write a Perfetto timeline of each GPU; needs one size and algorithm.")] = None,
     json: JsonOption = None,
 ) -> None:
-    """Time a collective on a network of GPUs: events beside the closed form, and how full links are."""
+    """Time a collective on a network of GPUs, compare it with the closed form, and show link utilization."""
     from t3sim.base.console import output_console, print_table
     from t3sim.base.output import write_whole
     from t3sim.collectives.algorithms import COLLECTIVES
@@ -62,7 +63,7 @@ def collective(
             Path(timeline), f"{COLLECTIVES[flow.collective]}, {algorithm}, {shown_size(size)}", flow.on, run, rates))
     if write_plan is not None:
         (one,) = flow.chosen
-        write_whole(Path(write_plan).resolve(), msccl_text(flow.collective, one.program(), one.name))
+        write_whole(Path(write_plan), msccl_text(flow.collective, one.program(), one.name))
     if not write_results(result.to_json(), json):
         return
     console = output_console()

@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperOption
 from typer.exceptions import TyperException
 
+from t3sim.base.cache import digest
 from t3sim.base.errors import BadInput, Failure, choices, shown
 from t3sim.commands.area import area
 from t3sim.commands.collective import collective
@@ -25,7 +26,6 @@ from t3sim.commands.explain import explain
 from t3sim.commands.hbm_replay import hbm_replay
 from t3sim.study.sweeps.point import MACHINE_KEY, Scalar, WholeAnswer, digest_of_files, flat
 from t3sim.study.tasks.sources import source_digest
-from t3sim.study.tasks.task import digest
 
 if TYPE_CHECKING:
     from t3sim.machine import Machine
@@ -123,7 +123,7 @@ class CommandTask:
             yield [self.command, *filter(None, words), *(["--", *arguments] if arguments else ())]
 
     def _machine_file(self, base: str) -> str:
-        from t3sim.machine.loader import PRESETS, preset
+        from t3sim.machine.files import PRESETS, preset
 
         extended = base if preset(base) in PRESETS else str(Path(base).resolve())
         lines = [f"extends = {json.dumps(extended)}"]

@@ -11,10 +11,10 @@ _SHOWN = 40
 
 
 def compare(
-    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="Folder of `t3 reproduce --out`.")],
-    after: Annotated[Path, typer.Argument(metavar="AFTER", help="Another one.")],
+    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="An --out folder of `t3 reproduce`.")],
+    after: Annotated[Path, typer.Argument(metavar="AFTER", help="Another --out folder.")],
 ) -> None:
-    """Compare the results of two campaigns bit for bit; exit code 1 if anything moved."""
+    """Compare the results of two campaigns bit for bit; exit code 1 if any value differs."""
     from t3sim.papers.compare import compare_results, count_values, load_results
 
     old, new = load_results(before), load_results(after)
@@ -25,5 +25,5 @@ def compare(
     if len(moved) > _SHOWN:
         print(f"... and {len(moved) - _SHOWN} more")
     if moved:
-        raise Failure(f"{len(moved)} of {count_values(old)} values moved between {before} and {after}")
+        raise Failure(f"{len(moved)} of {count_values(old)} values differ between {before} and {after}")
     print(f"equal: all {count_values(old)} values")

@@ -36,34 +36,35 @@ _TITLES = {"host": "", "gpu": "gpu-", "poll": "prelaunch-", "tracker": "tracker-
 
 def dma(
     collective: Annotated[str, typer.Option(
-        metavar="ag|a2a|rs|ar", help="All-gather, all-to-all, reduce-scatter, all-reduce; what is reduced is added in "
-        "memory. On the cycle level also ag-ring, rs-ring, ar-ring.")] = "ag",
+        metavar="ag|a2a|rs|ar", help="All-gather, all-to-all, reduce-scatter, all-reduce; sums are added in memory. "
+        "Cycle level: also ag-ring, rs-ring, ar-ring.")] = "ag",
     sizes: Annotated[str, typer.Option(
         metavar="SIZE[:SIZE]", help="Bytes of the whole array: 1K:1G doubles from 1 KB to 1 GB.")] = "1K:1G",
     variant: Annotated[str | None, typer.Option(
-        metavar="A,B,...", help="pcpy, bcst (ag), swap (a2a), b2b; with prelaunch each also after a poll. On the "
-        "cycle level b2b, bcst (ag, ar), swap (a2a).")] = None,
+        metavar="A,B,...", help="pcpy, bcst (ag), swap (a2a), b2b; prelaunch adds a prelaunched form of each. "
+        "Cycle level: b2b, bcst (ag, ar), swap (a2a).")] = None,
     machine: Annotated[str | None, typer.Option(
-        "--machine", metavar="NAME|FILE", parser=file_name, help="mi300x, mi355x, or a TOML file; mi300x if not given. "
-        "On the cycle level a machine of it, with what starts copies; t3-table1 if not given.")] = None,
+        "--machine", metavar="NAME|FILE", parser=file_name, help="mi300x (default), mi355x, or a TOML file. "
+        "Cycle level: a machine of that level with times of host and GPU commands; default t3-table1.")] = None,
     initiator: Annotated[str | None, typer.Option(
-        metavar="A,B,...", help="Start of the copies: host, gpu (a kernel), poll (prelaunched), tracker; host if "
-        "not given. On the cycle level also chain: polls of flags that the producer sets.")] = None,
+        metavar="A,B,...", help="What starts the copies: host (default), gpu (a kernel), poll (prelaunched), "
+        "tracker. Cycle level: also chain, which polls flags that the producer sets.")] = None,
     level: Annotated[str, typer.Option(
-        metavar="event|cycle", help="cycle: the command queue's RTL in every GPU, each bit checked.")] = "event",
+        metavar="event|cycle",
+        help="cycle simulates the command queue's RTL in every GPU and checks every bit.")] = "event",
     gpus: Annotated[int | None, typer.Option(
-        metavar="N", parser=whole_number, help="GPUs of the cycle level; 4 if not given.")] = None,
+        metavar="N", parser=whole_number, help="Cycle level: number of GPUs. Default: 4.")] = None,
     wave: Annotated[int | None, typer.Option(
-        metavar="N", parser=whole_number, help="Of a chain on the cycle level: blocks that a flag releases, as few as "
-        "its flags allow if not given.")] = None,
+        metavar="N", parser=whole_number, help="Cycle level, chain: blocks that each flag releases. Default: as few "
+        "as the flags allow.")] = None,
     reverse: Annotated[bool, typer.Option(
-        "--reverse", help="On the cycle level: waves are stored last to first, commands are in their order.")] = False,
+        "--reverse", help="Cycle level: store waves last to first, with the commands still first to last.")] = False,
     insist: Annotated[bool, typer.Option(
-        "--insist", help="On the cycle level: run what would take more than a day, or more memory than there is, too.",
+        "--insist", help="Cycle level: run even if it is estimated to take over a day or more memory than there is.",
     )] = False,
     json: JsonOption = None,
 ) -> None:
-    """Time DMA collectives: on the event level phases, commands, engines and traffic; on the cycle level the RTL."""
+    """Time DMA collectives: phases, commands, engines and traffic on the event level, or the RTL on the cycle level."""
     if level not in ("event", "cycle"):
         raise BadInput(f"--level {level[:40]!r} is unknown: allowed are event, cycle")
     if level == "cycle":
@@ -75,7 +76,7 @@ def dma(
     for option, value in (("--gpus", gpus), ("--wave", wave), ("--reverse", reverse or None),
                           ("--insist", insist or None)):
         if value is not None:
-            raise BadInput(f"{option} is of the cycle level: give --level cycle, too")
+            raise BadInput(f"{option} is for the cycle level: add --level cycle")
     from t3sim.analytic.rings import kernel_collective_ns
     from t3sim.base.console import output_console, print_table
     from t3sim.event.flow.commands import COLLECTIVES, POSSIBLE
@@ -100,7 +101,7 @@ def dma(
             if name not in INITIATORS:
                 raise BadInput(f"--initiator {name[:40]!r} is unknown: allowed are {', '.join(INITIATORS)}")
         if variant is not None and "prelaunch" in names:
-            raise BadInput("--variant prelaunch is --initiator poll: give one of them")
+            raise BadInput("--variant prelaunch and --initiator poll mean the same: give only one of them")
     node = load_machine("mi300x" if machine is None else machine, ENGINES)
 
     runs: dict[str, dict[int, object]] = {}
@@ -128,7 +129,7 @@ def dma(
     print_table(f"{COLLECTIVES[collective].capitalize()} on {node.gpus} GPUs of {node.name} (µs)",
                 ("size", *others, *(title.replace("-", "-\n") for title in runs), "fastest\nby DMA"), rows, console)
     first, last = sizes_bytes[0], sizes_bytes[-1]
-    print_table("What is commanded, and the phases of the engine that ends last (µs)",
+    print_table("Commands, and phases of the engine that ends last (µs)",
                 ("variant", "commands", "engines", "syncs", *(f"{phase}\n{shown_size(size)}"
                                                               for size in (first, last) for phase in PHASES)),
                 [(title, f"{by_size[first].commands}", f"{by_size[first].engines}", f"{by_size[first].syncs}",
@@ -183,12 +184,12 @@ def _on_the_cycle_level(collective: str, sizes: str, variant: str | None, machin
         return
     console = output_console()
     print_table(f"{COLLECTIVES[collective].capitalize()} on {gpus} GPUs with the RTL of {chip.name} (µs from the last "
-                "store of what is copied to the last copied line in memory); every bit checked",
+                "store of the source to the last copied line in memory); every bit checked",
                 ("size", *(called.replace("-", "-\n") for called, _, _ in variants_run)),
                 [(shown_size(size), *(f"{run.exchange_ns / 1e3:,.2f}" for run in by_name.values()))
                  for size, by_name in runs.items()], console)
     first = runs[sizes_bytes[0]]
-    print_table(f"What was commanded for {shown_size(sizes_bytes[0])}, all GPUs",
+    print_table(f"Commands for {shown_size(sizes_bytes[0])}, all GPUs",
                 ("started by", "commands", "copies", "polls", "signals", "lines read"),
                 [(name, *(f"{value:,}" for value in (run.commands, run.copies, run.polls, run.signals, run.lines)))
                  for name, run in first.items()], console)

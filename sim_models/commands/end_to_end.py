@@ -12,6 +12,7 @@ from t3sim.commands.options import (
     check_plot,
     decimal_number,
     file_name,
+    say_format_not_taken,
     whole_number,
     write_plot,
     write_results,
@@ -24,41 +25,41 @@ def end_to_end(
     model: Annotated[str, typer.Option(
         metavar="NAME|FILE", help="A Transformer by name (megatron-145b, llama-3.1-405b, ...), or a Hugging Face "
                                   "config.json.")],
-    gpus: Annotated[int, typer.Option(metavar="N", parser=whole_number, help="GPUs in all.")],
+    gpus: Annotated[int, typer.Option(metavar="N", parser=whole_number, help="Number of GPUs.")],
     sequence: Annotated[int, typer.Option(
-        metavar="S", parser=whole_number, help="Tokens per sequence; when decoding, tokens in the context.")] = 2048,
+        metavar="S", parser=whole_number, help="Tokens per sequence; for decode, tokens in the context.")] = 2048,
     global_batch: Annotated[int, typer.Option(
         metavar="B", parser=whole_number, help="Sequences per iteration.")] = 512,
     machine: Annotated[str, typer.Option(
         metavar="NAME|FILE", help="a100-sxm, h100-sxm, gb200, mi300x, mi210, t3-table1, ..., or a TOML file.",
     )] = "a100-sxm",
     mapping: Annotated[str | None, typer.Option(
-        metavar="tp=8,pp=4,...", help="Also dp, micro, interleave, sp, zero, ep; the fastest that fits if not given.",
+        metavar="tp=8,pp=4,...", help="Also dp, micro, interleave, sp, zero, ep. Default: the fastest that fits.",
     )] = None,
     recompute: Annotated[str | None, typer.Option(
-        metavar="full|selective|none", help="Recomputation in the backward pass; none if not given.")] = None,
-    phase: Annotated[str, typer.Option(metavar="training|prompt|decode", help="Phase that is timed.")] = "training",
+        metavar="full|selective|none", help="Recomputation in the backward pass. Default: none.")] = None,
+    phase: Annotated[str, typer.Option(metavar="training|prompt|decode", help="Phase to time.")] = "training",
     technique: Annotated[str, typer.Option(
-        metavar="NAME", help="Overlap of GEMM and all-reduce: sequential, or a technique of `t3 run`, whose layer "
-        "times are then simulated on the machine's cycle level.")] = "sequential",
+        metavar="NAME", help="Overlap of GEMM and all-reduce: sequential, or a technique of `t3 run`, which "
+        "simulates the layers on the machine's cycle level.")] = "sequential",
     kernels: Annotated[str | None, typer.Option(
-        metavar="megatron|flash|unfused", help="Which steps are fused; if not given, flash on GPUs that models of "
-        "libraries time, else megatron.")] = None,
-    dtype: Annotated[str, typer.Option(
-        metavar="NAME", help="Of the operands of GEMMs with weights, where the machine has a rate: bf16, fp16, fp8 or "
-        "fp4.")] = "bf16",
+        metavar="megatron|flash|unfused", help="Set of fused kernels. Default: flash on GPUs with a library model, "
+        "otherwise megatron.")] = None,
+    dtype: Annotated[str | None, typer.Option(
+        metavar="NAME", help="Operands of GEMMs with weights: bf16 (default), fp16, fp8 or fp4, if the machine has "
+        "a rate for it.")] = None,
     search: Annotated[bool, typer.Option("--search", help="Rank all mappings that fit.")] = False,
     tokens: Annotated[float, typer.Option(
-        metavar="N", parser=decimal_number, show_default="3e11", help="Length of the training, for its days.")] = 3e11,
+        metavar="N", parser=decimal_number, show_default="3e11", help="Tokens of the whole training.")] = 3e11,
     ignore_memory: Annotated[bool, typer.Option(
-        "--ignore-memory", help="Time a mapping although it does not fit.")] = False,
+        "--ignore-memory", help="Time a mapping even if it does not fit into memory.")] = False,
     plot: Annotated[str | None, typer.Option(
-        metavar="FILE", parser=file_name, help="With --search: time, memory and energy of the mappings, as SVG or PNG.",
+        metavar="FILE", parser=file_name, help="With --search: plot the mappings' time, memory and energy, SVG or PNG.",
     )] = None,
     json: JsonOption = None,
     seed: SeedOption = 0,
 ) -> None:
-    """Estimate time, memory and energy of a training iteration or an inference, with their parts and ranges."""
+    """Estimate time, memory and energy of a training iteration or an inference, with breakdown and range."""
     from t3sim.analytic.end_to_end.layer import IMPLEMENTATIONS
     from t3sim.analytic.end_to_end.mapping import RECOMPUTE, check_mapping, parse_mapping
     from t3sim.analytic.end_to_end.training import TrainingJob
@@ -67,10 +68,11 @@ def end_to_end(
     from t3sim.study.end_to_end import PHASES, estimate, load_cluster
     from t3sim.workload.model_file import load_transformer
 
+    width = "bf16" if dtype is None else dtype
     for option, value, allowed in (("--phase", phase, PHASES), ("--technique", technique, _techniques(technique)),
-                                   ("--kernels", kernels or "flash", IMPLEMENTATIONS),
-                                   ("--dtype", dtype, ("bf16", "fp16", "fp8", "fp4")),
-                                   ("--recompute", recompute or "none", RECOMPUTE)):
+                                   ("--kernels", "flash" if kernels is None else kernels, IMPLEMENTATIONS),
+                                   ("--dtype", width, ("bf16", "fp16", "fp8", "fp4")),
+                                   ("--recompute", "none" if recompute is None else recompute, RECOMPUTE)):
         if value not in allowed:
             raise BadInput(f"{option} {value[:40]!r} is unknown: allowed are {', '.join(allowed)}")
     for option, value, highest in (("--gpus", gpus, 1 << 20), ("--sequence", sequence, 1 << 24),
@@ -88,7 +90,9 @@ def end_to_end(
     check_plot(plot)
     described, cluster = load_transformer(model), load_cluster(machine)
     used_kernels = IMPLEMENTATIONS[kernels or ("flash" if cluster.intra is None else "megatron")]
-    job = TrainingJob(described, sequence, global_batch, used_kernels, width_of(dtype))
+    job = TrainingJob(described, sequence, global_batch, used_kernels, width_of(width))
+    if dtype is None:
+        say_format_not_taken(described)
 
     from t3sim.analytic.end_to_end.search import search as search_mappings
     from t3sim.commands import end_to_end_report as show
@@ -103,7 +107,7 @@ def end_to_end(
     if mapping is None and phase == "training" and recompute is None:
         used_mapping = search_mappings(cluster, job, gpus).mappings.at(0)
     elif mapping is None:
-        raise BadInput("--phase and --recompute need a --mapping: tp=8,pp=4,dp=2,micro=1")
+        raise BadInput("--phase and --recompute need a --mapping, for example tp=8,pp=4,dp=2,micro=1")
     else:
         used_mapping = parse_mapping(mapping, recompute or "none")
     check_mapping(used_mapping, described, gpus, global_batch, used_kernels.heads_split)

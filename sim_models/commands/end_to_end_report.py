@@ -9,6 +9,7 @@ from t3sim.analytic.end_to_end.layer import gemm_shapes, gemms_said
 from t3sim.analytic.end_to_end.mapping import RECOMPUTE, Mapping
 from t3sim.analytic.end_to_end.search import MappingRanking
 from t3sim.analytic.end_to_end.training import TrainingJob
+from t3sim.analytic.validation.nearby import has_own_constants
 from t3sim.base.console import print_table
 from t3sim.base.errors import printable
 from t3sim.commands.ranges import print_ranges
@@ -43,21 +44,21 @@ def print_estimate(answer: ClusterEstimate, tokens: float, console: Console) -> 
     console.print()
     rows = [(TITLES[name], f"{float(ns) / 1e6:,.2f}", f"{float(ns) / total:.1%}")
             for name, ns in result.breakdown_ns.items() if float(ns)]
-    print_table("Where the time goes", ("part", "ms", "share"), rows, console,
+    print_table("Run time by part", ("part", "ms", "share"), rows, console,
                 ("sum", f"{total / 1e6:,.2f}", "100.0%"))
     low, high = answer.range_ns
     checks = answer.checked
     span = "" if checks.range_ns is None else ", not checked: {:,.2f} to {:,.2f}".format(
         *(ns / 1e6 for ns in checks.range_ns))
     totals = [("time", f"{total / 1e6:,.2f} ms{span}"),
-              ("range over the inputs' uncertainty", f"{low / 1e6:,.2f} to {high / 1e6:,.2f} ms"),
+              ("range from uncertain inputs", f"{low / 1e6:,.2f} to {high / 1e6:,.2f} ms"),
               ("TFLOP/s per GPU", f"{float(result.tflops_per_gpu):,.1f}"),
               ("memory per GPU", f"{float(result.memory_bytes) / 1e9:,.1f} GB"),
               ("energy", f"{float(result.energy_joules) / 1e3:,.2f} kJ")]
     if answer.phase == "training":
         totals.append((f"training on {tokens:.3g} tokens", f"{answer.training_days(tokens):,.1f} days"))
     totals += [(f"speedup of {name}, simulated", f"{value:.3f}") for name, value in answer.layer_speedups.items()]
-    print_table("In all", ("what", "value"), totals, console)
+    print_table("Total", ("quantity", "value"), totals, console)
     print_checked(checks, answer.phase, answer.cluster, console)
 
 
@@ -65,14 +66,16 @@ def print_checked(checks: Checked, phase: str, cluster: Machine, console: Consol
     """Print how wrong measured trainings or prompts near this one are, or the ranges of all."""
     near = checks.near
     if near is not None:
-        kept = f" Constants of this machine came from the source of {near['kept']} of them." if near["kept"] else ""
-        console.print(f"Error of measured {phase}s within a factor of two of this, {near['rows']} of {cluster.name}: "
+        kept = (f" Constants of this machine came from the source of {near['kept']} of these rows." if near["kept"]
+                else "")
+        rows = "1 row" if near["rows"] == 1 else f"{near['rows']} rows"
+        console.print(f"Error on measured {phase}s of {cluster.name} within a factor of 2 of this one ({rows}): "
                       f"{near['mean_abs_error']:.1%} on average, {near['worst']:.1%} at worst.{kept}")
         return
-    said = (f"No measured {'decoding' if phase == 'decode' else phase} of {cluster.name} is within a factor of two of "
-            "this: not checked")
-    if checks.ranges:
-        print_ranges({TITLES.get(name, f"{name}s"): one for name, one in checks.ranges.items()}, console, said)
+    said = (f"Not checked: no measured {'decoding' if phase == 'decode' else phase} of {cluster.name} is within a "
+            "factor of 2 of this one")
+    if checks.ranges or has_own_constants(cluster):
+        print_ranges({TITLES.get(name, f"{name}s"): one for name, one in checks.ranges.items()}, cluster, console, said)
     else:
         console.print(f"{said}.")
 
@@ -109,10 +112,10 @@ def print_ranking(ranking: MappingRanking, cluster: Machine, job: TrainingJob, g
     fastest = ranking.mappings.at(0)
     print_model(job, fastest, tokens_at_once(job, fastest, "training"), console)
     console.print()
-    print_table("Fastest mappings, with what is computed again", ("mapping", "ms", "TFLOP/s\nper GPU", "memory\nGB",
+    print_table("Fastest mappings, with recomputation", ("mapping", "ms", "TFLOP/s\nper GPU", "memory\nGB",
                                                                   "energy\nkJ"), rows, console)
     console.print(f"{len(ranking.pareto):,} of {ranking.tried:,} mappings fit into {cluster.accelerator.memory_gb:g} "
-                  f"GB; {ranking.pareto.sum()} (*) are on the front of time, memory and energy; "
+                  f"GB; {ranking.pareto.sum()} (*) are on the Pareto front of time, memory and energy; "
                   f"{ranking.tried / ranking.seconds:,.0f} mappings per second of one core.")
     console.print("The fastest:", end=" ")
     print_checked(checked(cluster, job, fastest, "training", {
@@ -129,10 +132,8 @@ def draw_ranking(ranking: MappingRanking, cluster: Machine, job: TrainingJob):
                           linewidths=0)
     front = ranking.pareto
     axes.scatter(memory_gb[front], time_s[front], 24, facecolors="none", edgecolors=plots.RED, linewidths=1.1,
-                 label="none is better in time, memory and energy")
-    axes.set_yscale("log")
-    for axis_part in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-        axis_part("{x:g}")  # no powers of ten
+                 label="Pareto front of time, memory and energy")
+    plots.log_axis(axes, "y")
     axes.set_xlabel("memory per GPU (GB)")
     axes.set_ylabel("time of an iteration (s)")
     axes.set_title(plots.plain(f"{job.model.name} on {cluster.name}: {len(front):,} mappings that fit"), loc="left")

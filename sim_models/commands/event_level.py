@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from t3sim.study.scenario.event import EventLevel, GemmRun
 
 
-def run_event_level(asked: "EventLevel", json: str | None) -> None:
+def run_event_level(request: "EventLevel", json: str | None) -> None:
     """Run and print, or write as JSON. Raises BadInput."""
     from t3sim.mechanisms.fused_wg.event import PersistentRun
     from t3sim.study.results import FileRun
     from t3sim.study.scenario.event import GemmRun
 
-    print_notes(asked.notes)
-    result = asked.run()
+    print_notes(request.notes)
+    result = request.run()
     if not write_results(result.to_json(), json):
         return
     if isinstance(result, GemmRun):
@@ -28,20 +28,20 @@ def run_event_level(asked: "EventLevel", json: str | None) -> None:
     elif isinstance(result, PersistentRun):
         _print_persistent(result)
     elif isinstance(result, FileRun):
-        _print_file(result, asked.node)
+        _print_file(result, request.node)
     else:
-        _print_overlap(result, asked.node)
+        _print_overlap(result, request.node)
 
 
-def _print_gemm(found: "GemmRun") -> None:
+def _print_gemm(result: "GemmRun") -> None:
     from t3sim.base.console import output_console, print_table
 
-    print_table(f"GEMM {found.shape} alone, {found.machine}", ("what", "value"), [
-        ("time", f"{found.kernel_ns / 1e3:,.1f} µs"),
-        ("of a call that is waited for", f"{found.call_ns / 1e3:,.1f} µs"),
-        ("rate", f"{found.tflop_per_s:,.1f} TFLOP/s"),
-        ("of peak", f"{found.tflop_per_s / found.peak_tflop_per_s:.0%}"),
-        ("kernel", found.kernel), ("tiles", f"{found.tiles:,}"), ("rounds", str(found.rounds))], output_console())
+    print_table(f"GEMM {result.shape} alone, {result.machine}", ("quantity", "value"), [
+        ("time", f"{result.kernel_ns / 1e3:,.1f} µs"),
+        ("time of a call that the host waits for", f"{result.call_ns / 1e3:,.1f} µs"),
+        ("rate", f"{result.tflop_per_s:,.1f} TFLOP/s"),
+        ("share of peak", f"{result.tflop_per_s / result.peak_tflop_per_s:.0%}"),
+        ("kernel", result.kernel), ("tiles", f"{result.tiles:,}"), ("rounds", str(result.rounds))], output_console())
 
 
 def _print_persistent(run: "PersistentRun") -> None:
@@ -53,20 +53,20 @@ def _print_persistent(run: "PersistentRun") -> None:
                 [(name, f"{one.total_ns / 1e3:,.1f}",
                   NOTHING if one.computed_ns is None else f"{one.computed_ns / 1e3:,.1f}", f"{one.shorter:.1%}")
                  for name, one in run.techniques.items()], console)
-    _print_losses("Where the time beyond one kernel that sends nothing went (µs)", run.techniques, console)
+    _print_losses("Losses: time beyond one kernel that sends nothing (µs)", run.techniques, console)
 
 
-def _print_file(found: "FileRun", node: "Machine") -> None:
+def _print_file(result: "FileRun", node: "Machine") -> None:
     """Print a model's sub-layers, then all of them, each as often as the model has it."""
     from t3sim.base.console import output_console, print_table
 
-    for _, run in found.sublayers:
+    for _, run in result.sublayers:
         _print_overlap(run, node)
-    names = list(found.sublayers[0][1].techniques)
+    names = list(result.sublayers[0][1].techniques)
     rows = [(run.sublayer, f"{run.m}x{run.n}x{run.k}", f"{times:,}",
-             *(f"{run.techniques[name].total_ns / 1e3:,.1f}" for name in names)) for times, run in found.sublayers]
-    sums = (sum(times * run.techniques[name].total_ns for times, run in found.sublayers) for name in names)
-    print_table("All of the model, each as often as it is there (µs)", ("sub-layer", "MxNxK", "times", *names), rows,
+             *(f"{run.techniques[name].total_ns / 1e3:,.1f}" for name in names)) for times, run in result.sublayers]
+    sums = (sum(times * run.techniques[name].total_ns for times, run in result.sublayers) for name in names)
+    print_table("Whole model: each sub-layer times its count (µs)", ("sub-layer", "MxNxK", "times", *names), rows,
                 output_console(), ("all", "", "", *(f"{ns / 1e3:,.1f}" for ns in sums)))
 
 
@@ -83,16 +83,16 @@ def _print_overlap(run: "OverlapRun", node: "Machine") -> None:
                   f"{one.ect_ns / 1e3:,.1f}",
                   f"{one.overlap_efficiency:.1%}", ", ".join(f"{key} {value}" for key, value in one.choice.items())
                   or NOTHING) for name, one in run.techniques.items()], console)
-    _print_losses("Where the time beyond the GEMM alone went (µs)", run.techniques, console)
+    _print_losses("Losses: time beyond the GEMM alone (µs)", run.techniques, console)
     console.print(f"GEMM alone {run.gemm_ns / 1e3:,.1f} µs ({run.gemm_kernel}), collective alone "
                   f"{run.collective_ns / 1e3:,.1f} µs." + (
-                      " The total has the all-gather after the reduce-scatter, as on the cycle level; the operator has "
-                      "not." if run.operator == "gemm-rs" else ""))
+                      " The total includes the all-gather after the reduce-scatter, as on the cycle level; the "
+                      "operator does not." if run.operator == "gemm-rs" else ""))
     rate, peak = node.gpu.tflop_per_s(2 * run.m * run.n * run.k, run.gemm_ns)
     console.print(f"The GEMM alone: {rate:,.1f} of {peak:,.1f} TFLOP/s ({rate / peak:.0%} of peak).")
     if "decomposed" in run.techniques and (points := TOO_GOOD.get(run.machine)):
-        console.print(f"decomposed is too good here: on the mean of Flux's figures 11 to 13 it hides {points} points "
-                      "more of the communication than TransformerEngine did (docs/why/other-papers.md).")
+        console.print(f"decomposed is optimistic here: on the mean of Flux's figures 11 to 13 it hides {points} points "
+                      "more of the communication than TransformerEngine does (docs/why/other-papers.md).")
 
 
 def _print_losses(title: str, techniques, console) -> None:

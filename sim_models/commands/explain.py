@@ -7,18 +7,20 @@ import typer
 
 from t3sim.base.errors import BadInput
 from t3sim.commands.flags import in_options
-from t3sim.commands.options import JsonOption, folder_name, natural_number, write_results
+from t3sim.commands.options import JsonOption, natural_number, recording_name, trace_folder, write_results
 
 
 def explain(
     folder: Annotated[Path, typer.Argument(
-        metavar="DIR", parser=folder_name, help="A trace that `t3 trace` wrote.")],
+        metavar="DIR|FILE", parser=recording_name,
+        help="Folder that `t3 trace` wrote, or a recording of a library of `t3 export --record`.")],
     wg: Annotated[int | None, typer.Option(
-        metavar="W", parser=natural_number, help="Workgroup of a tile, or of a collective alone.")] = None,
-    wf: Annotated[int | None, typer.Option(metavar="F", parser=natural_number, help="A tile's wavefront.")] = None,
+        metavar="W", parser=natural_number, help="Workgroup of the tile, or of a collective alone.")] = None,
+    wf: Annotated[int | None, typer.Option(metavar="F", parser=natural_number, help="Wavefront of the tile.")] = None,
     channel: Annotated[int | None, typer.Option(
-        metavar="C", parser=natural_number, help="Instead of a tile: a channel, at --cycle.")] = None,
-    cycle: Annotated[int | None, typer.Option(metavar="T", parser=natural_number, help="Memory cycle.")] = None,
+        metavar="C", parser=natural_number, help="Memory channel, instead of a tile; needs --cycle.")] = None,
+    cycle: Annotated[int | None, typer.Option(
+        metavar="T", parser=natural_number, help="Memory cycle of the decision.")] = None,
     device: Annotated[int, typer.Option(
         "--gpu", "--device", metavar="D", parser=natural_number, help="GPU of a --every-gpu trace.")] = 0,
     json: JsonOption = None,
@@ -34,15 +36,15 @@ def explain(
     if tile and decision:
         raise BadInput("--wg and --wf explain a tile, --channel and --cycle a decision: give one pair")
     if decision and (channel is None or cycle is None):
-        raise BadInput("a decision needs both --channel and --cycle")
-    recorded = Trace.load(folder)
+        raise BadInput("explaining a decision needs both --channel and --cycle")
+    recorded = Trace.load(trace_folder(folder))
     if tile and recorded.passes:
         if wf is not None or wg is None:
-            raise BadInput(f"{folder} is of a collective alone, where --wg W is all that names a piece: without --wf")
+            raise BadInput(f"{folder} is a trace of a collective alone: --wg W names a piece, and --wf does not apply")
         answer = explain_piece(recorded, wg, device)
     elif tile:
         if wg is None or wf is None:
-            raise BadInput("a tile needs both --wg and --wf")
+            raise BadInput("explaining a tile needs both --wg and --wf")
         answer = explain_tile(recorded, wg, wf, device)
     elif decision:
         answer = explain_channel(recorded, channel, cycle, device)

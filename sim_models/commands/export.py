@@ -9,9 +9,11 @@ from t3sim.commands.options import GeometryOption, JsonOption, MachineOption, fo
 
 
 def export(
-    block: Annotated[str, typer.Argument(metavar="BLOCK", help="A block; gpu_top is all of a GPU's hardware.")],
+    block: Annotated[str, typer.Argument(metavar="BLOCK", help="A block; gpu_top is the whole hardware of a GPU.")],
     out: Annotated[Path | None, typer.Option(
-        "--out", metavar="DIR", parser=folder_name, help="Folder for the files; made if need be.")] = None,
+        "--out", metavar="DIR", parser=folder_name, help="Folder for the files; created if missing.")] = None,
+    record: Annotated[bool, typer.Option(
+        "--record", help="Let the library record itself for `t3 explain` and `t3 step`; it runs slower.")] = False,
     geometry: GeometryOption = None,
     machine: MachineOption = "t3-table1",
     json: JsonOption = None,
@@ -30,7 +32,7 @@ def export(
     from t3sim.base.console import output_console, print_table
     from t3sim.cosim.c_library import write_library
 
-    files, checksum = write_library(block, sizes, out)
+    files, checksum = write_library(block, sizes, out, record)
     if write_results({"folder": str(out.resolve()), "block": block, "files": [*files], "checksum": checksum}, json):
         console = output_console()
         print_table(f"C++ library in {out}", ("file", "bytes"),

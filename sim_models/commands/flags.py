@@ -63,42 +63,43 @@ def _parameter(name: str) -> str:
 
 
 FLAGS = (
-    Flag("model", "MODEL|FILE", "Of the T3 paper, llama-3.1-8b, ..., or a Hugging Face config.json.", LAYER, False),
+    Flag("model", "MODEL|FILE", "A model of the T3 paper, llama-3.1-8b, ..., or a Hugging Face config.json.", LAYER,
+         False),
     Flag("sublayer", "NAME", "op, fc1, fc2 or ip.", LAYER, False),
     Flag("tp", "N", "Tensor-parallel degree: GPUs, 2 to 64.", LAYER, False, whole_number),
-    Flag("gemm", "MxNxK", "Instead of a model: one GPU's GEMM.", LAYER, False),
+    Flag("gemm", "MxNxK", "GEMM of one GPU, instead of a model.", LAYER, False),
     Flag("devices", "N", "GPUs for --gemm, 2 to 64.", LAYER, False, whole_number),
-    Flag("tokens", "N", "Tokens of a batch, of a model of today or a config.json.", parser=whole_number),
+    Flag("tokens", "N", "Tokens of a batch, for a recent model or a config.json.", parser=whole_number),
     Flag("dtype", "NAME", "Format of every element."),
     Flag("chakra", "FILE", "A Chakra execution trace.", parser=file_name),
-    Flag("kernel", "FILE", "A custom kernel, alone.", parser=file_name),
+    Flag("kernel", "FILE", "A custom kernel alone.", parser=file_name),
     Flag("collective", "rs|ag|ar|a2a", "A collective alone."),
-    Flag("bytes", "N", "Of each GPU's array, for a collective alone: 65536 or 64K.", parser=size_in_bytes),
-    Flag("values", help="GPUs carry numbers, all of whose bits are compared."),
-    Flag("embedding", "BATCHxTABLES", "The batch of all GPUs, and tables per GPU."),
-    Flag("experts", "EXPERTSxCHOSEN", "Experts of all GPUs, and of a token."),
-    Flag("locality", "NAME|FILE", "Which rows a sum has, or experts a token."),
+    Flag("bytes", "N", "Size of each GPU's array, for a collective alone: 65536 or 64K.", parser=size_in_bytes),
+    Flag("values", help="Compute with numbers and compare all bits."),
+    Flag("embedding", "BATCHxTABLES", "Batch of all GPUs, and tables per GPU."),
+    Flag("experts", "EXPERTSxCHOSEN", "Experts on all GPUs, and experts per token."),
+    Flag("locality", "NAME|FILE", "Distribution of an embedding's rows or of the tokens' experts."),
     Flag("split-k", "N", "Parts of the GEMM's K.", parser=whole_number),
     Flag("operator", "NAME", "gemm-rs, gemm-ar, gemm-a2a, ag-gemm, ...", MECHANISM, False),
     Flag("topology", "NAME", "ring, switch, full, torus:2x4 or nodes:2x4.", MECHANISM, False),
-    Flag("algorithm", "NAME", "Track & Trigger's; the topology's own if not given.", MECHANISM,
+    Flag("algorithm", "NAME", "Algorithm of Track & Trigger. Default: the topology's.", MECHANISM,
          False),
     Flag("sums", "NAME", "fixed: refuse sums whose bits may differ."),
-    Flag("signal", "NAME", "Data that must be complete before they are sent."),
-    Flag("technique", "A,B,...", "Which mechanisms; `t3 techniques` lists all.", MECHANISM, False),
-    Flag("policy", "NAME", f"Of t3: {', '.join(POLICIES)}.", MECHANISM, False),
-    Flag("comm-units", "N", "Units of decomposed's kernels.", parser=whole_number),
+    Flag("signal", "NAME", "Unit of data that must be complete before it is sent."),
+    Flag("technique", "A,B,...", "Mechanisms to run; see `t3 techniques`.", MECHANISM, False),
+    Flag("policy", "NAME", f"Arbiter of t3: {', '.join(POLICIES)}.", MECHANISM, False),
+    Flag("comm-units", "N", "Compute units of decomposed's communication kernels.", parser=whole_number),
     Flag("flux-order", "NAME", "Order of tiles in flux."),
-    Flag("flux-transfer", "NAME", "push or pull, of the event level."),
-    Flag("flux-pieces", "N", "Tiles that a GPU's rows are cut into.", parser=whole_number),
-    Flag("tune", help="The best of all of Flux's choices."),
+    Flag("flux-transfer", "NAME", "push or pull (event level)."),
+    Flag("flux-pieces", "N", "Communication tiles of a GPU's rows.", parser=whole_number),
+    Flag("tune", help="Use the best of Flux's choices."),
     Flag("slice", "N", "Tasks that are sent together.", parser=whole_number),
-    Flag("machine", "NAME|FILE", "`t3 machines` lists those that are there.", MACHINE, False, file_name),
+    Flag("machine", "NAME|FILE", "A machine by name (see `t3 machines`), or a TOML file.", MACHINE, False, file_name),
     Flag("level", "NAME", "cycle, event or library."),
     Flag("no-software", help="Libraries and hosts take no time."),
-    Flag("every-gpu", help="Hardware for every GPU."),
+    Flag("every-gpu", help="Simulate every GPU."),
     Flag("skew", "SPEC", "Differences between the GPUs."),
-    Flag("seed", "N", "Seed of whatever is random.", parser=natural_number),
+    Flag("seed", "N", "Random seed.", parser=natural_number),
 )
 
 _SCENARIO = inspect.Parameter("scenario", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[
@@ -174,13 +175,13 @@ def print_notes(notes: Iterable[str]) -> None:
         print(printable(f"t3: {in_options(note)}"), file=sys.stderr, flush=True)
 
 
-def in_options(message: str, only: Iterable[str] | None = None, own: Iterable[str] = ()) -> str:
+def in_options(message: str, only: Iterable[str] | None = None, own_options: Iterable[str] = ()) -> str:
     """Write a message's keys as the options that stand for them: `layer.tp = 8` as `--tp 8`.
 
-    `only`: these keys, all if not given; `own`: a command's own options, which messages name alone, `global_batch = 2`.
+    `only`: these keys, all if not given; `own_options`: a command's, which messages name alone, `global_batch = 2`.
     """
     texts = {text: option for key, text, option in _OPTIONS if only is None or key in only}
-    for word in own:
+    for word in own_options:
         key = word.removeprefix("--").replace("-", "_")
         texts |= {f"{key} = true": word, f"{key} = ": f"{word} "}
         message = re.sub(f"^{key}(?=: )", word, message)

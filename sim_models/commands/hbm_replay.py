@@ -24,13 +24,13 @@ def hbm_replay(
         "--all", help="Replay every recorded workload and compare with DRAMsim3 and Ramulator 2.")] = False,
     json: JsonOption = None,
 ) -> None:
-    """Replay a request trace on one DRAM channel and count what it took."""
+    """Replay a request trace on one DRAM channel; report cycles, commands and read latency."""
     from pathlib import Path
 
     from t3sim.machine import load_machine
 
     if every == (trace is not None):
-        raise BadInput("one of TRACE and --all is needed" if trace is None else
+        raise BadInput("give TRACE or --all" if trace is None else
                        f"TRACE {trace!r} and --all do not go together")
     recorded_name = trace is not None and not Path(trace).is_file()
     if recorded_name:
@@ -67,7 +67,7 @@ def hbm_replay(
     config = config or "base"
     try:
         requests = recorded.trace(trace, config) if recorded_name else read_trace(
-            Path(trace), described.dram.request_bytes)
+            Path(trace), described.dram.request_bytes, described.dram.channel_bytes)
     except BadInput:
         raise
     except (ValueError, OverflowError) as error:  # no text, or numbers that no address can have

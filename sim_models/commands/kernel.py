@@ -32,31 +32,31 @@ def kernel(
         metavar="NAME|FILE", parser=file_name, help="gemm, decode (at most 512 tokens), gemv, embedding; a custom "
         "kernel (.npz), docs/reference/kernels.md; or a scenario (.toml).")],
     gemm: Annotated[str | None, typer.Option(
-        metavar="MxNxK", help="Of gemm and decode; Mx1xK of gemv.")] = None,
+        metavar="MxNxK", help="Size of gemm and decode; Mx1xK for gemv.")] = None,
     embedding: Annotated[str | None, typer.Option(
-        metavar="BATCHxTABLES", help="Of embedding.")] = None,
+        metavar="BATCHxTABLES", help="Size of embedding.")] = None,
     locality: Annotated[str | None, typer.Option(
-        metavar="NAME|FILE", help="Which rows of its table a sum has: uniform, if not given, zipf:EXPONENT, or as "
-        "often as a file's weights say.")] = None,
+        metavar="NAME|FILE", help="Rows of its table that a sum reads: uniform (default), zipf:EXPONENT, or a file "
+        "of weights.")] = None,
     copies: Annotated[str | None, typer.Option(
-        metavar="RATE", help="Copies by engines beside it, until it ends: this many GB/s are read and written, or "
-        "with read:RATE or write:RATE one of both. The event level's answer stands beside it.")] = None,
+        metavar="RATE", help="Run DMA copies during the kernel that read and write RATE GB/s; read:RATE or "
+        "write:RATE for one of them. The event level's time is also shown.")] = None,
     split_k: Annotated[int | None, typer.Option(
-        metavar="N", parser=whole_number, help="Parts of a GEMM's K, which another kernel adds up.")] = None,
+        metavar="N", parser=whole_number, help="Parts of a GEMM's K, added up by another kernel.")] = None,
     machine: Annotated[str | None, typer.Option(
         "--machine", metavar="NAME|FILE", parser=file_name, help="A machine by name, or a TOML file.",
         show_default="t3-table1")] = None,
     insist: Annotated[bool, typer.Option(
-        "--insist", help="Run what would take more than a day, or more memory than there is, too.")] = False,
+        "--insist", help="Run even if it is estimated to take over a day or more memory than there is.")] = False,
     allow_code: AllowCodeOption = False,
     json: JsonOption = None,
     seed: Annotated[int | None, typer.Option(
-        "--seed", metavar="N", parser=natural_number, help="Seed of whatever is random.", show_default="0")] = None,
+        "--seed", metavar="N", parser=natural_number, help="Random seed.", show_default="0")] = None,
 ) -> None:
-    """Run a kernel alone on a GPU, cycle by cycle; with --copies also beside copies that share its memory."""
+    """Run a kernel alone on a GPU, cycle by cycle; with --copies also while DMA copies share its memory."""
     from t3sim.runs.beside_copies import Copies
     from t3sim.study.scenario.kernel import KernelAlone
-    from t3sim.study.tasks.kept import KeptResults
+    from t3sim.study.tasks.store import KeptResults
 
     options = {"--gemm": gemm, "--embedding": embedding, "--locality": locality, "--split-k": split_k}
     if what in _KERNELS:
@@ -97,7 +97,7 @@ def run_collective_alone(alone: "CollectiveRequest", insist: bool, json: str | N
 
     print_notes(alone.notes)
     if kept is not None and kept.load(alone.task) is not None:
-        print("t3: simulated by an earlier run (--fresh repeats it)", file=sys.stderr, flush=True)
+        print("t3: result of an earlier run (--fresh simulates again)", file=sys.stderr, flush=True)
     else:
         check_estimate(alone.estimate(), alone, insist)
     with progress_bar([alone.kind]) as progress:

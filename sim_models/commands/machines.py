@@ -10,10 +10,10 @@ from t3sim.commands.options import JsonOption, file_name, write_results
 def machines(
     machine: Annotated[str | None, typer.Argument(
         metavar="[NAME|FILE]", parser=file_name,
-        help="A machine of the cycle level: what can wait in it at each place, in requests and bytes.")] = None,
+        help="Show this machine's buffers and queues, in requests and bytes (cycle level).")] = None,
     json: JsonOption = None,
 ) -> None:
-    """List the machines that come with the package, the commands that each serves, and what these need."""
+    """List the machines of the package, the commands that each serves, and the sections that each command needs."""
 
     content = _by_level() if machine is None else _capacities(machine)
     if not write_results(content, json):
@@ -28,18 +28,19 @@ def machines(
 
 
 def _by_level() -> dict:
-    from t3sim.machine.levels import CYCLE, LEVELS, NETWORK, Level
+    from t3sim.machine.files import ALIASES, origin
+    from t3sim.machine.levels import CYCLE, LEVELS, NETWORK
     from t3sim.machine.load import machines_of, sections
-    from t3sim.machine.loader import ALIASES, origin
 
-    def names(level: Level) -> list[str]:
-        rings = machines_of(CYCLE) if level is NETWORK else []  # each is a ring of eight (`costs.network_costs`)
-        return sorted({*machines_of(level), *rings})
-
-    return {level.called: {"command": level.command, "sections": sections(level),
-                           "machines": {name: origin(name) for name in names(level)},
-                           "aliases": {alias: name for alias, name in ALIASES.items() if name in names(level)}}
-            for level in LEVELS}
+    cycle = machines_of(CYCLE)
+    by_level = {}
+    for level in LEVELS:
+        # Each machine of the cycle level is also a ring of eight (`costs.network_costs`).
+        names = sorted({*machines_of(level), *(cycle if level is NETWORK else ())})
+        by_level[level.called] = {
+            "command": level.command, "sections": sections(level), "machines": {name: origin(name) for name in names},
+            "aliases": {alias: name for alias, name in ALIASES.items() if name in names}}
+    return by_level
 
 
 def _show_all(by_level: dict, console) -> None:
@@ -47,8 +48,8 @@ def _show_all(by_level: dict, console) -> None:
 
     table = Table(box=None, pad_edge=False)
     table.add_column("machine", no_wrap=True)
-    table.add_column("serves t3 ...")
-    table.add_column("what it is")
+    table.add_column("for t3 ...")
+    table.add_column("description")
     origins = {name: what for of_level in by_level.values() for name, what in of_level["machines"].items()}
     aliases = {alias: name for of_level in by_level.values() for alias, name in of_level["aliases"].items()}
     for name, what in sorted(origins.items()):
@@ -56,7 +57,7 @@ def _show_all(by_level: dict, console) -> None:
         table.add_row(name, ", ".join(of_level["command"].replace("t3 ", "") for of_level in by_level.values()
                                       if name in of_level["machines"]), f"{what} (also {also})" if also else what)
     console.print(table)
-    console.print("\nSections that a machine needs for")
+    console.print("\nSections that a machine needs, by command:")
     for called, of_level in by_level.items():
         needed = ", ".join(f"[{name}]" for name in of_level["sections"])
         console.print(f"  {of_level['command']} ({called}): {needed}", markup=False, soft_wrap=True)
@@ -73,10 +74,10 @@ def _show_capacities(console, rows: list[dict]) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for heading, justify in (("what can wait", "left"), ("requests", "right"), ("bytes each", "right"),
+    for heading, justify in (("buffer", "left"), ("requests", "right"), ("bytes each", "right"),
                              ("bytes", "right"), ("key", "left")):
         table.add_column(heading, justify=justify)
     for one in rows:
         table.add_row(one["place"], f"{one['requests']:,}", str(one["request_bytes"]), f"{one['size_bytes']:,}",
-                      one["key"] or "of the models")
+                      one["key"] or "fixed in the models")
     console.print(table)

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from t3sim.base.cores import cores
-from t3sim.base.errors import BadInput
+from t3sim.base.errors import BadInput, printable
 from t3sim.base.numerals import decimal, whole
 from t3sim.base.streams import discard_output, output_is_closed
 from t3sim.base.user_cache import may_be_written
 
 if TYPE_CHECKING:
     from t3sim.study.tasks.estimate import Estimate, Sized
+    from t3sim.workload.transformer import Transformer
 
 
 def whole_number(text: str | int) -> int:
@@ -60,13 +62,13 @@ def check_estimate(estimate: "Estimate", workload: "Sized", insist: bool) -> Non
         check(estimate, workload)
     except BadInput as error:
         if not insist:
-            raise BadInput(f"{error}; --insist runs it all the same") from None
+            raise BadInput(f"{error}; --insist runs it anyway") from None
 
 
 def file_name(text: str) -> str:
     """Parse a file's or a folder's name: what no file can be called is refused before any work."""
     if not text.strip():
-        raise typer.BadParameter(f"{text!r} is empty: a name is needed")
+        raise typer.BadParameter(f"{text!r} is empty: give a name")
     if "\0" in text or any(len(os.fsencode(part)) > 255 for part in text.split("/")) or len(os.fsencode(text)) > 4095:
         raise typer.BadParameter(f"{text!r} cannot be a name: at most 255 bytes between slashes are allowed")
     return text
@@ -81,12 +83,27 @@ def folder_name(text: str | Path) -> Path:
     return path
 
 
-_SIZE_UNITS = {"": 0, "K": 10, "M": 20, "G": 30}
+def recording_name(text: str | Path) -> Path:
+    """Parse the name of a trace's folder, or of a recording, which is a file."""
+    path = Path(file_name(str(text)))
+    return path if path.is_file() else folder_name(path)
+
+
+def trace_folder(path: Path) -> Path:
+    """Return the folder of a trace; that of a recording is written first. Raises BadInput."""
+    if not path.is_file():
+        return path
+    from t3sim.trace.library import library_trace
+
+    return library_trace(path)
+
+
+_SIZE_UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 
 def size_in_bytes(text: str | int) -> int:
     """Parse a size: 65536 or 64K; its error names the value."""
-    match = re.fullmatch(r"(\d{1,12})([KMG])", str(text).strip(), re.ASCII)
+    match = re.fullmatch(r"(\d{1,12})([KMGT])", str(text).strip(), re.ASCII)
     return int(match[1]) << _SIZE_UNITS[match[2]] if match else whole_number(text)
 
 
@@ -94,10 +111,10 @@ def size_range(text: str) -> list[int]:
     """Parse what `--sizes` means: 64K, or 1K:1G, which doubles from the first to the last. Raises BadInput."""
     bounds = []
     for part in text.split(":"):
-        match = re.fullmatch(r"(\d{1,12})([KMG]?)", part.strip(), re.ASCII)
+        match = re.fullmatch(r"(\d{1,12})([KMGT]?)", part.strip(), re.ASCII)
         size = int(match[1]) << _SIZE_UNITS[match[2]] if match else 0
         if not 1024 <= size <= 1 << 40:
-            raise BadInput(f"--sizes {part[:40]!r} is not possible: 1K to 1024G, as in 1K:1G")
+            raise BadInput(f"--sizes {part[:40]!r} is not possible: 1K to 1T, as in 1K:1G")
         bounds.append(size)
     if len(bounds) > 2 or bounds[0] > bounds[-1]:
         raise BadInput(f"--sizes {text[:40]!r} is not SIZE or SIZE:SIZE, the smaller first")
@@ -117,15 +134,15 @@ def shown_size(size: int) -> str:
 
 JsonOption = Annotated[str | None, typer.Option(
     "--json", metavar="FILE", parser=file_name,
-    help="Write the results as JSON to FILE; - for standard output, and nothing else there.")]
+    help="Write the results as JSON to FILE; - writes only JSON to standard output.")]
 MachineOption = Annotated[str, typer.Option(
     "--machine", metavar="NAME|FILE", parser=file_name, help="A machine by name, or a TOML file.")]
 SeedOption = Annotated[int, typer.Option(
-    "--seed", metavar="N", parser=natural_number, help="Seed of whatever is random.")]
+    "--seed", metavar="N", parser=natural_number, help="Random seed.")]
 AllowCodeOption = Annotated[bool, typer.Option(
-    "--allow-code", help="Call functions that a file names, module:name, too.")]
+    "--allow-code", help="Allow a file to call Python functions: module:name.")]
 GeometryOption = Annotated[str | None, typer.Option(
-    "--geometry", "-g", metavar="SIZE=N,...", help="Sizes that differ from the machine's: ways=4,channels=8.")]
+    "--geometry", "-g", metavar="SIZE=N,...", help="Override sizes of the machine: ways=4,channels=8.")]
 
 
 #: Options that name what is written: a folder, or calibrate's file; then files.
@@ -147,7 +164,7 @@ def check_outputs(outputs: dict[str, str]) -> None:
             raise BadInput(f"{option} {outputs[option]}: standard output is closed")
     for option in OUTPUTS[1:]:
         if (target := outputs.get(option, "-")) != "-":
-            _check_target(option, target)
+            check_target(option, target)
     at = {option: Path(os.path.realpath(name)) for option, name in outputs.items() if name != "-"}
     if "--out" in at and not os.path.isfile(at["--out"]) and not may_be_written(at["--out"]):
         raise BadInput(f"--out {outputs['--out']!r} cannot be written: permission denied")
@@ -158,8 +175,8 @@ def check_outputs(outputs: dict[str, str]) -> None:
             inside = is_output and output != "--out" and at[output] in at[other].parents
             if same or inside:
                 named = f"{other} {outputs[other]!r}" if other.startswith("-") else repr(outputs[other])
-                raise BadInput(f"{output} {outputs[output]!r} would take the place of {named}: "
-                               "each file that is written needs a name of its own")
+                raise BadInput(f"{output} {outputs[output]!r} would overwrite {named}: "
+                               "give each output file its own name")
 
 
 @contextlib.contextmanager
@@ -173,7 +190,7 @@ def read_or_written(*files: str | None) -> Iterator[None]:
         discard_output()
 
 
-def _check_target(option: str, target: str) -> None:
+def check_target(option: str, target: str) -> None:
     """Refuse a file that cannot be written. Raises `BadInput`."""
     path = Path(target)
     if not target or path.is_dir():
@@ -199,10 +216,17 @@ def write_results(content: dict[str, Any], json: str | None) -> bool:
     return json != "-"
 
 
+def say_format_not_taken(transformer: "Transformer") -> None:
+    """Say on standard error that a model's weights have another format than its GEMMs are timed in."""
+    if transformer.dtype not in ("", "bfloat16", "float16"):
+        print(printable(f"t3: {transformer.name} is in {transformer.dtype}; its GEMMs are taken in bf16 (--dtype)"),
+              file=sys.stderr)
+
+
 def write_plot(target: str, draw: Callable[[], Any]) -> None:
     """Write what `draw` draws, whole or not at all."""
     from t3sim.base.output import write_whole
     from t3sim.base.plots import render
 
     svg, png = render("plot", draw)
-    write_whole(Path(target).resolve(), svg if target.endswith(".svg") else png)
+    write_whole(Path(target), svg if target.endswith(".svg") else png)

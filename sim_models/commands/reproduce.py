@@ -25,15 +25,15 @@ def reproduce(
         metavar="DIR", parser=folder_name,
         help="Folder for report.html, plots/, results.json; an interrupted run resumes there.")],
     only: Annotated[str | None, typer.Option(
-        metavar="A,B,...", help="Figures and tables to reproduce: figure16, figure18, ...; all if not given.")] = None,
+        metavar="A,B,...", help="Figures and tables to reproduce: figure16, figure18, .... Default: all.")] = None,
     paper: Annotated[str | None, typer.Option(
-        metavar="t3|fused|flux|dma|amped|today|beyond|all", help="Whose evaluation; T3's if not given.")] = None,
+        metavar="t3|fused|flux|dma|amped|today|beyond|all", help="Paper to reproduce. Default: t3.")] = None,
     jobs: Annotated[int | None, typer.Option(
-        metavar="N", parser=whole_number, help="Simulations at once; as many as cores if not given.")] = None,
+        metavar="N", parser=whole_number, help="Simulations at once. Default: the number of cores.")] = None,
     machine: MachineOption = _FIRST,
     beside: Annotated[str | None, typer.Option(
-        metavar="NAME|none", help="A second machine, whose numbers stand beside the first's and the paper's; "
-                                  "t3-accelsim beside t3-table1 if not given.")] = None,
+        metavar="NAME|none",
+        help="A second machine to compare. Default: t3-accelsim with t3-table1, else none.")] = None,
     json: JsonOption = None,
     seed: SeedOption = 0,
 ) -> None:
@@ -49,20 +49,20 @@ def reproduce(
     second_name = (_SECOND if machine == _FIRST else _NONE) if beside is None else beside
     second = None if second_name == _NONE else load_machine(second_name)
     if second is not None and second.name == described.name:
-        raise BadInput(f"--beside {second_name}: a machine other than --machine {machine} is needed, or {_NONE}")
+        raise BadInput(f"--beside {second_name}: give a machine other than --machine {machine}, or {_NONE}")
     check_out(out)
 
     from t3sim.base.console import output_console
     from t3sim.papers import pipeline
-    from t3sim.papers.progress import show_progress
     from t3sim.study.report import print_campaign
+    from t3sim.study.tasks.progress import show_progress
 
     try:
         with show_progress() as monitor:
             campaign = pipeline.reproduce(figures, paper_setup(described, seed), out, jobs, monitor,
                                           None if second is None else paper_setup(second, seed))
     except KeyboardInterrupt:
-        print(f"t3: what is finished is kept: the same command with --out {out} goes on from there", file=sys.stderr)
+        print(f"t3: finished results are kept: the same command with --out {out} resumes", file=sys.stderr)
         raise
     if write_results(campaign.results, json):
         print_campaign(campaign.results, out / "report.html", output_console())

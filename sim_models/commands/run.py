@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 def run(
     scenario: "Scenario",
     plot: Annotated[str | None, typer.Option(
-        metavar="FILE", parser=file_name, help="Draw each technique's time, SVG or PNG.")] = None,
-    insist: Annotated[bool, typer.Option("--insist", help="Run what takes days, too.")] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Simulate again what is kept of earlier runs.")] = False,
+        metavar="FILE", parser=file_name, help="Plot each technique's time, SVG or PNG.")] = None,
+    insist: Annotated[bool, typer.Option("--insist", help="Run even if it is estimated to take days.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Simulate again instead of using kept results.")] = False,
     jobs: Annotated[int | None, typer.Option(
-        metavar="N", parser=whole_number, help="Simulations at once; else the cores.")] = None,
+        metavar="N", parser=whole_number, help="Simulations at once. Default: the number of cores.")] = None,
     json: JsonOption = None,
 ) -> None:
-    """Run one fused sub-layer on the RTL; without options T-NLG FC-2 at TP=8, full size."""
+    """Run one fused sub-layer on the RTL. Default: T-NLG FC-2 at TP 8, full size."""
     from t3sim.commands.event_level import run_event_level
     from t3sim.commands.kernel import run_collective_alone, run_kernel
     from t3sim.commands.overlap import run_ranking
@@ -39,7 +39,7 @@ def run(
     from t3sim.study.scenario.kernel import KernelAlone
     from t3sim.study.scenario.ranking import LayerToRank
     from t3sim.study.scenario.request import LayerRequest
-    from t3sim.study.tasks.kept import KeptResults
+    from t3sim.study.tasks.store import KeptResults
 
     ready = request_of(scenario)
     if not isinstance(ready, LayerRequest):

@@ -1,7 +1,6 @@
-"""Fused sub-layers for `t3 run`: what they will take, their progress, and what is shown of them."""
+"""Fused sub-layers for `t3 run`: estimate, progress and report."""
 
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from t3sim.base.errors import BadInput
@@ -15,10 +14,9 @@ if TYPE_CHECKING:
 
 def run_sublayers(request: "LayerRequest", plot: str | None, insist: bool, jobs: int, json: str | None,
                   kept: "Results | None") -> None:
-    """Run what a request asks for; print, draw, or write as JSON. Raises BadInput."""
+    """Run the plans of a request; print, draw, or write the results as JSON. Raises BadInput."""
     from t3sim.base.console import output_console, progress_bar
     from t3sim.base.output import write_json
-    from t3sim.study import techniques
     from t3sim.study.report import print_run, print_together
     from t3sim.study.tasks.estimate import estimate
 
@@ -37,10 +35,7 @@ def run_sublayers(request: "LayerRequest", plot: str | None, insist: bool, jobs:
     results = []
     for plan in request.plans:
         with progress_bar(request.techniques) as progress:
-            result = techniques.run_sublayer(plan, request.techniques, progress, jobs, kept)
-            if request.scenario.layer.values:
-                result = replace(result, numbers=request.numbers(plan, lambda share: progress("numbers", share)))
-            results.append(result)
+            results.append(request.run_plan(plan, progress, kept, jobs))
         if json != "-":
             with read_or_written(json, plot):
                 print_run(results[-1], output_console())

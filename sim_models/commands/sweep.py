@@ -34,9 +34,9 @@ def sweep(
         metavar="DIR", parser=folder_name,
         help="Folder for results.parquet, report.html and plots; an interrupted sweep resumes there.")],
     jobs: Annotated[int | None, typer.Option(
-        metavar="N", parser=whole_number, help="Simulations at once; as many as cores if not given.")] = None,
+        metavar="N", parser=whole_number, help="Simulations at once. Default: the number of cores.")] = None,
     shard: Annotated[str | None, typer.Option(
-        metavar="I/N", help="Only every N-th point from the I-th on: a part of a job array.")] = None,
+        metavar="I/N", help="Run part I of N of a job array: every N-th point from the I-th on.")] = None,
     scheduler: Annotated[str | None, typer.Option(
         metavar="ADDRESS", help="A Dask cluster that shares DIR: tcp://127.0.0.1:8786, or tls://HOST:PORT.")] = None,
     allow_code: AllowCodeOption = False,
@@ -44,10 +44,10 @@ def sweep(
 ) -> None:
     """Run a command over a grid or a list of settings, resumable, here, in job arrays or on a cluster."""
     from t3sim.papers.pipeline import check_out
-    from t3sim.papers.progress import show_progress
     from t3sim.study.sweeps.cluster import check_address
     from t3sim.study.sweeps.study import load_study
     from t3sim.study.sweeps.sweep import sweep as run_sweep
+    from t3sim.study.tasks.progress import show_progress
 
     if jobs is not None and scheduler is not None:
         raise BadInput(f"--jobs {jobs} does not go with --scheduler: the cluster's workers say how many run at once")
@@ -68,7 +68,7 @@ def sweep(
                 folder.rmdir()
         raise
     except KeyboardInterrupt:
-        print(f"t3: what is finished is kept: the same command with --out {out} goes on from there", file=sys.stderr)
+        print(f"t3: finished results are kept: the same command with --out {out} resumes", file=sys.stderr)
         raise
     content = {"study": described.title, "points": swept.points, "done": swept.finished_points,
                "kept": swept.stored_points, "failed": len(swept.failures), "simulations": swept.simulations,
@@ -124,5 +124,5 @@ def _shard(text: str | None):
         return Shard()
     match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
     if not match or not 1 <= int(match[1]) <= int(match[2]):
-        raise BadInput(f"--shard {text!r} is no part such as 2/8: the first number is 1 to the second")
+        raise BadInput(f"--shard {text!r} is not a part such as 2/8: the first number must be 1 to the second")
     return Shard(int(match[1]), int(match[2]))

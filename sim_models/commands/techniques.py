@@ -12,7 +12,7 @@ _LEVELS = {
 
 
 def techniques(json: JsonOption = None) -> None:
-    """List the mechanisms of `t3 run` and `t3 overlap`: what each does, its source, its level, what it goes with."""
+    """List the mechanisms of `t3 run` and `t3 overlap`, with source, level, operators and topologies."""
     from rich import box
     from rich.table import Column, Table
 
@@ -24,13 +24,13 @@ def techniques(json: JsonOption = None) -> None:
                for level, (key, names, _) in _LEVELS.items()}
     if not write_results(content, json):
         return
-    table = Table(Column("mechanism", no_wrap=True), Column("level", no_wrap=True), "what it does",
+    table = Table(Column("mechanism", no_wrap=True), Column("level", no_wrap=True), "description",
                   Column("source", overflow="fold"), Column("operators", overflow="fold"), "topologies",
                   box=box.SIMPLE_HEAD)
     for row in rows:
         table.add_row(f"{row.name} *" if row.by_default else row.name, _LEVELS[row.level][2], row.title,
-                      row.source + (" (a switch that adds)" if row.in_switch else ""), ", ".join(row.operators),
+                      row.source + (" (in-switch sums)" if row.in_switch else ""), ", ".join(row.operators),
                       ", ".join(row.topologies))
     output_console().print(table)
-    print("* run if none is named. The command of each level: cycle `t3 run`, event `t3 run --level event`, library\n"
-          "  `t3 overlap`, and for experts `t3 overlap --expert-parallel`.")
+    print("* default. Command of each level: cycle `t3 run`, event `t3 run --level event`, library `t3 overlap`\n"
+          "  (experts: `t3 overlap --expert-parallel`).")

@@ -24,37 +24,37 @@ _ENDS = {"window": "stopped with the window"}  #: how a run ended, where one wor
 def trace(
     scenario: "Scenario",
     out: Annotated[Path, typer.Option(
-        "--out", metavar="DIR", parser=folder_name, help="Folder for the trace; made if it is not there.")],
+        "--out", metavar="DIR", parser=folder_name, help="Folder for the trace; created if missing.")],
     first: Annotated[int, typer.Option(
         "--from", metavar="CYCLE", parser=natural_number, help="First memory cycle to record.")] = 0,
     until: Annotated[int | None, typer.Option(
         "--until", metavar="CYCLE", parser=natural_number,
-        help="Stop before this cycle; without it the run goes to its end.")] = None,
+        help="Stop before this cycle. Default: the end of the run.")] = None,
     kind: Annotated[str | None, typer.Option(
-        metavar="A,B,...", help="Kinds of event to record (docs/debugging.md lists them); all if not given.")] = None,
+        metavar="A,B,...", help="Kinds of event to record (see docs/debugging.md). Default: all.")] = None,
     channel: Annotated[str | None, typer.Option(
-        metavar="N,A-B,...", help="Channels whose requests and decisions to record; all if not given.")] = None,
+        metavar="N,A-B,...", help="Memory channels to record. Default: all.")] = None,
     wg: Annotated[str | None, typer.Option(
-        metavar="N,A-B,...", help="Workgroups whose events to record; all if not given.")] = None,
+        metavar="N,A-B,...", help="Workgroups to record. Default: all.")] = None,
     limit: Annotated[int, typer.Option(
-        metavar="N", parser=natural_number, help="Events to keep at most: 50 bytes each in memory.")] = 5_000_000,
+        metavar="N", parser=natural_number, help="Maximum number of events, 50 bytes of memory each.")] = 5_000_000,
     compare: Annotated[bool, typer.Option(
-        "--compare", help="Run the same cycles without recording too: nothing may differ; prints the cost.")] = False,
+        "--compare", help="Also run without recording, check that nothing differs, and print the cost.")] = False,
     index: Annotated[bool, typer.Option(
-        "--index", help="Only say where in the whole run something happens: cycles to choose a window from.")] = False,
+        "--index", help="Only list interesting places of the whole run, to choose a window.")] = False,
     timeline: Annotated[bool, typer.Option(
-        "--timeline", help="Write DIR/timeline.pftrace too, for ui.perfetto.dev.")] = False,
+        "--timeline", help="Also write DIR/timeline.pftrace, for ui.perfetto.dev.")] = False,
     waves: Annotated[bool, typer.Option(
-        "--waves", help="Write DIR/waves.vcd of the window too, with save files for GTKWave and Surfer.")] = False,
+        "--waves", help="Also write DIR/waves.vcd of the window, with save files for GTKWave and Surfer.")] = False,
     fst: Annotated[bool, typer.Option(
-        "--fst", help="Write DIR/waves.fst too, the same waves in a fraction of the size. Needs --waves.")] = False,
+        "--fst", help="Also write the waves as DIR/waves.fst, which is much smaller. Needs --waves.")] = False,
     bug: Annotated[str | None, typer.Option(
         metavar="NAME", help=f"Plant a bug to practise on: {', '.join(BUGS)} (docs/debugging.md).")] = None,
     insist: Annotated[bool, typer.Option(
-        "--insist", help="Record what would take more than a day, or more memory than there is, too.")] = False,
+        "--insist", help="Run even if it is estimated to take over a day or more memory than there is.")] = False,
     json: JsonOption = None,
 ) -> None:
-    """Record a fused kernel or a collective alone from inside the loop, for `t3 explain` and `t3 step`."""
+    """Record the events of a fused kernel or of a collective alone, for `t3 explain` and `t3 step`."""
 
     if bug is not None and bug not in BUGS:
         raise BadInput(f"--bug {bug!r} is unknown: allowed are {', '.join(BUGS)}")
@@ -82,7 +82,7 @@ def trace(
     from t3sim.study.scenario.recorded import recorded
     from t3sim.study.scenario.request import check_limits
     from t3sim.study.tasks.estimate import estimate
-    from t3sim.study.tasks.kept import KeptResults
+    from t3sim.study.tasks.store import KeptResults
     from t3sim.trace.record import record
     from t3sim.trace.recorder import Filter
     from t3sim.trace.run_index import KINDS, places
@@ -98,12 +98,13 @@ def trace(
     subject = recorded(scenario, bug)
     alone = subject if isinstance(subject, CollectiveRequest) else None
     setup = subject if alone is None else alone.recorded(KeptResults())
-    cost = estimate(subject.machine, subject.workload, [subject.kernel], subject.mirrored) if alone is None else (
-        alone.estimate())
+    workload = None if alone else subject.plan.workload
+    cost = alone.estimate() if alone else estimate(
+        subject.machine, workload, [subject.kernel], mirrored=subject.plan.skew is None)
     print_notes(alone.notes if alone else [*workloads_of(scenario.layer, scenario.seed)[1], *check_limits(
         scenario, setup.machine, {setup.kernel.policy})])
     if until is None:
-        check_estimate(cost, alone or subject.workload, insist)  # before the schedule of what is too large is made
+        check_estimate(cost, alone or workload, insist)  # before the schedule of what is too large is made
     channels, workgroups = setup.machine.geometry().channel.channels, setup.names
     events = Filter(first, until, kinds, _numbers("--channel", channel, channels), _numbers("--wg", wg, workgroups),
                     limit)
@@ -115,7 +116,7 @@ def trace(
         result = record(setup, out, events, compare=compare, with_waves=waves,
                         progress=lambda fraction: progress(setup.what, fraction))
     if fst:
-        from t3sim.trace.fst import to_fst
+        from t3sim.rtlsim.fst import to_fst
         from t3sim.trace.store import WAVES, WAVES_FST
 
         to_fst(out / WAVES, out / WAVES_FST)
@@ -137,13 +138,13 @@ def trace(
             console.print(f"The limit of {limit:,} events was reached and {result.dropped:,} or more are missing: "
                           "record a shorter window or fewer kinds, or raise --limit", highlight=False)
         if result.slowdown is not None:
-            console.print(f"Without recording the same cycles took {result.seconds_untraced:.2f} s instead of "
+            console.print(f"Without recording, the same cycles took {result.seconds_untraced:.2f} s instead of "
                           f"{result.seconds_recorded:.2f} s and, on another core, {result.seconds_writing:.2f} s of "
                           f"writing: recording costs a factor of {result.slowdown:.2f}, on one core of "
                           f"{result.slowdown_on_one_core:.2f}. Both runs gave the same state. "
                           f"Peak memory: {result.peak_memory_mb:.0f} MB.", highlight=False)
         if index:
-            print_table("Where to look", ("what", "GPU", "cycle", "lasts", "tile", "--from", "--until"), (
+            print_table("Where to look", ("place", "GPU", "cycle", "lasts", "tile", "--from", "--until"), (
                 (place.what, str(place.device), f"{place.cycle:,}",
                  "" if place.lasted_cycles is None else f"{place.lasted_cycles:,}", place.detail,
                  *map(str, place.window)) for place in known_places), console)
@@ -166,7 +167,7 @@ def _numbers(option: str, text: str | None, size: int) -> frozenset[int] | None:
     for part in text.split(","):
         low, dash, high = part.strip().partition("-")
         if not re.fullmatch(r"[0-9]+(-[0-9]+)?", part.strip()) or (dash and int(high) < int(low)):
-            raise BadInput(f"{option} {part.strip()!r} is no number or range such as 8-11")
+            raise BadInput(f"{option} {part.strip()!r} is not a number or a range such as 8-11")
         if max(int(low), int(high or low)) >= size:
             raise BadInput(f"{option} {part.strip()!r} does not exist: this run has 0 to {size - 1}")
         numbers.update(range(int(low), int(high or low) + 1))

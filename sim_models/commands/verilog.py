@@ -11,10 +11,10 @@ from t3sim.commands.options import GeometryOption, JsonOption, MachineOption, fo
 def verilog(
     block: Annotated[str, typer.Argument(metavar="[BLOCK|all]", help="A block, or all.")] = "all",
     out: Annotated[Path | None, typer.Option(
-        "--out", metavar="DIR", parser=folder_name, help="Folder for the files; made if need be.")] = None,
+        "--out", metavar="DIR", parser=folder_name, help="Folder for the files; created if missing.")] = None,
     geometry: GeometryOption = None,
     machine: MachineOption = "t3-table1",
-    check: Annotated[bool, typer.Option("--check", help="Lint with Verilator, read with Yosys and Icarus.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Lint with Verilator; parse with Yosys and Icarus.")] = False,
     json: JsonOption = None,
 ) -> None:
     """Write Verilog, ports and parameters as JSON, a FuseSoC core, lint waivers and the register map."""

@@ -47,7 +47,7 @@ def parse_sweep(text: str) -> tuple[str, list[int | str]]:
 
 def _check_size(where: str, name: str) -> None:
     if name not in SIZES:
-        raise BadInput(f"{where} = {name!r} is no size of the hardware: allowed are {choices(name, SIZES)}")
+        raise BadInput(f"{where} = {name!r} is not a size of the hardware: allowed are {choices(name, SIZES)}")
 
 
 def _value(name: str, value: str) -> int | str:

@@ -16,7 +16,7 @@ from t3sim.gpu.fabric.memory_map import MemoryMap
 from t3sim.gpu.hbm import HbmState
 
 PURPOSES = 2 * 3  #: reads of each of three streams, then its writes, see `memory`
-WAITS = 4  #: purposes, the first, whose requests are served before a read of what computes
+WAITS = 4  #: the first purposes, which `MemoryState.waited` counts
 
 _REQUEST = Record(("lo", np.int64), ("hi", np.int64), ("bucket", np.int64), ("tag", np.int64),
                 ("before", np.int64, (WAITS,)))
@@ -37,13 +37,13 @@ class MemoryState(NamedTuple):
     hi: np.ndarray
     bucket: np.ndarray
     tag: np.ndarray
-    before: np.ndarray  # int64 [row, entry, one of `WAITS`]: requests served on this channel when this one came
+    before: np.ndarray  # int64 [row, entry, one of `WAITS`]: `served` of the channel when the request entered
     free: np.ndarray  # stack of free entries
     free_count: np.ndarray
     served: np.ndarray  # int64 [row, purpose]: requests served so far
     total_bytes: np.ndarray  # int64 [gpu, purpose]: of requests that were performed
     dram_bytes: np.ndarray  # the same of DRAM; without a memory-side cache the same array
-    waited: np.ndarray  # int64 [gpu, purpose]: requests served while reads of what computes waited in the queue
+    waited: np.ndarray  # int64 [gpu, purpose]: requests served while reads of compute units waited in the queue
     fills: queues.TimedQueue  # reads of this GPU's own kernel from DRAM, back at a time
     hits: queues.TimedQueue  # the same, of what a memory-side cache had
     dma_returns: queues.TimedQueue  # lines read for DMA [port through which they leave]
@@ -143,7 +143,7 @@ class Network(NamedTuple):
     ports_out: np.ndarray
     first_in: np.ndarray  # int64 [node + 1]: the same of `ports_in`
     ports_in: np.ndarray
-    one_for_all: bool  # one GPU stands for all: whatever its ports send arrives at itself
+    one_for_all: bool  # only the representative GPU is simulated: its packets arrive at itself
     gpus: int  # columns of `next_port` behind them are groups of GPUs
     planes: int  # links side by side wherever there is one, a power of two; lines take turns on them
     flight: wires.Wires  # packets [port]
@@ -171,9 +171,9 @@ class SwitchState(NamedTuple):
     latency_cycles: int  # from a sum's last part to the sum
     sum_op: int  # what a sum does at its GPU, of `bits`
     base: np.ndarray  # int64 [gpu]: address of line 0
-    came: np.ndarray  # uint8 [gpu, line]: parts
+    parts_taken: np.ndarray  # uint8 [gpu, line]
     order: np.ndarray  # uint8 [gpu, line, part]: whose they were
-    held: np.ndarray  # int64 [gpu, plane]: lines in the port's memory
+    held_lines: np.ndarray  # int64 [gpu, plane]: in the port's memory
     most_held: np.ndarray  # int64 [gpu, plane]
     sums: queues.TimedQueue  # whole, [gpu and plane]
     copy_to: np.ndarray  # int64 [gpu, group, copy]; NOBODY: no more
@@ -192,7 +192,7 @@ class Control(NamedTuple):
     downstream: np.ndarray  # int64 [gpu, peer]: GPU to which a kernel's stores to a peer go; the neighbour first
     region_ports: np.ndarray  # int64 [gpu, region, copy]: through which its lines leave; `network.NO_PORT`: no more
     picks_ports: np.ndarray  # bool [gpu]: its lines leave through several ports
-    inside: np.ndarray  # int64 [port]: lines between the queues below and the port, in egress lanes
+    inside: np.ndarray  # int64 [port]: lines in egress lanes, between the GPU's queues and the port
     start: np.ndarray  # first cycle in which a workgroup may start
     blocked_cycles: np.ndarray  # int64 [gpu]: cycles in which a free compute unit waited for the window
     signals: np.ndarray  # int64 [gpu, 1 + signal]: lines that have come for it, and workgroups that have ended

@@ -36,9 +36,9 @@ class Dram(Section):
     """
 
     # organisation
-    channels: Annotated[int, within(1, 255)] = 32  #: per GPU; of HBM3 its pseudo channels
-    bank_groups: Annotated[int, within(1, 32)] = 4  #: of all stack IDs
-    #: JEDEC's SID: dies above one another, each with an equal share of the bank groups.
+    channels: Annotated[int, within(1, 255)] = 32  #: per GPU; for HBM3, pseudo channels
+    bank_groups: Annotated[int, within(1, 32)] = 4  #: of all stack IDs together
+    #: JEDEC's SID: stacked dies, each with an equal share of the bank groups.
     stack_ids: Annotated[int, within(1, 4)] = 1
     banks_per_group: Annotated[int, within(1, 32)] = 4
     rows_per_bank: Annotated[int, within(1 << 10, 1 << 20)] = 16384  #: JEDEC: 2^13 to 2^16 in DRAMs of 8 to 32 Gbit
@@ -57,20 +57,21 @@ class Dram(Section):
     tccd_l_cycles: Cycles = 2  #: column to column, same bank group
     tccd_r_cycles: Cycles = 1  #: read to read, other stack ID
     ccdwl_cycles: Cycles = 4  #: write to write, same bank group, after an op-and-store (T3, Table 1)
-    ccdwl_applies_to: Literal["update", "write"] = "update"  #: "write": plain stores pay it as well
+    ccdwl_applies_to: Literal["update", "write"] = "update"  #: "write": plain stores pay `ccdwl_cycles` as well
     trrd_s_cycles: Cycles = 4  #: activate to activate, other bank group
     trrd_l_cycles: Cycles = 4  #: activate to activate, same bank group
-    tfaw_cycles: Cycles = 16  #: at most four activates in this window
+    tfaw_cycles: Cycles = 16  #: window with at most 4 activates
     twtr_s_cycles: Cycles = 3  #: end of write data to read, other bank group
     twtr_l_cycles: Cycles = 3  #: end of write data to read, same bank group
     twr_cycles: Cycles = 12  #: end of write data to precharge
     trtp_cycles: Cycles = 4  #: read to precharge
     trtrs_cycles: Cycles = 2  #: idle data bus cycles between read and write data
-    #: "per_bank": one bank after the other, while the others serve.
+    #: "per_bank": one bank after the other, while the other banks serve requests.
     refresh: Literal["all_banks", "per_bank"] = "all_banks"
-    trfc_cycles: Annotated[int, within(0, 1 << 13)] = 260  #: refresh to activate; of one bank (tRFCpb) if per bank
-    trrefd_cycles: Cycles = 8  #: per_bank: refresh of a bank to refresh or activate of another
-    trefi_cycles: Annotated[int, within(0, 1 << 17)] = 3900  #: in which all banks are refreshed once; 0 = no refresh
+    trfc_cycles: Annotated[int, within(0, 1 << 13)] = 260  #: refresh to activate; with per_bank, of one bank (tRFCpb)
+    trrefd_cycles: Cycles = 8  #: per_bank: refresh of a bank to refresh or activate of another bank
+    #: Interval in which every bank is refreshed once; 0: no refresh.
+    trefi_cycles: Annotated[int, within(0, 1 << 17)] = 3900
     refresh_stagger: bool = True  #: spread the channels' refreshes over the interval
     # address map, most significant field first
     address_fields: Annotated[tuple[AddressField, ...], Field(strict=False)] = (  # TOML has lists only
@@ -79,16 +80,19 @@ class Dram(Section):
     bank_hash: bool = True  #: exclusive-or of row and column bits into bank group and bank
     # controller
     scheduler: Literal["fr_fcfs", "dramsim3", "gpgpusim"] = "fr_fcfs"
-    queue_entries: Annotated[int, within(4, 127)] = 32  #: fr_fcfs, gpgpusim: unified queue of lines
-    entry_latency_cycles: Annotated[int, within(0, 128)] = 0  #: gpgpusim: from the arbiter to the queue
-    write_high_watermark: Annotated[int, within(1, 127)] = 16  #: fr_fcfs: queued writes that start a drain
-    write_low_watermark: Annotated[int, within(0, 126)] = 4  #: fr_fcfs: queued writes at which such a drain ends
-    write_wait_limit_cycles: Annotated[int, within(0, 1 << 16)] = 256  #: fr_fcfs: until a queued write is drained
-    row_hit_limit: Annotated[int, within(1, 1 << 12)] = 32  #: requests of an open row before a conflict closes it
+    queue_entries: Annotated[int, within(4, 127)] = 32  #: fr_fcfs, gpgpusim: lines in the unified queue
+    entry_latency_cycles: Annotated[int, within(0, 128)] = 0  #: gpgpusim: latency from the arbiter to the queue
+    write_high_watermark: Annotated[int, within(1, 127)] = 16  #: fr_fcfs: number of queued writes that starts a drain
+    write_low_watermark: Annotated[int, within(0, 126)] = 4  #: fr_fcfs: number of queued writes that ends the drain
+    #: Longest wait of a write before a drain (fr_fcfs).
+    write_wait_limit_cycles: Annotated[int, within(0, 1 << 16)] = 256
+    #: Requests to an open row before a conflicting request closes it.
+    row_hit_limit: Annotated[int, within(1, 1 << 12)] = 32
     read_queue_entries: Annotated[int, within(1, 256)] = 32  #: dramsim3
     write_buffer_entries: Annotated[int, within(1, 256)] = 32  #: dramsim3
     command_queue_entries_per_bank: Annotated[int, within(1, 64)] = 8  #: dramsim3
-    write_drain_minimum: Annotated[int, within(0, 256)] = 8  #: dramsim3: an idle controller drains above this
+    #: An idle controller drains above this number of writes (dramsim3).
+    write_drain_minimum: Annotated[int, within(0, 256)] = 8
 
     @model_validator(mode="after")
     def _check(self) -> Dram:

@@ -10,7 +10,7 @@ from t3sim.machine.section import NotNegative, Positive, Section
 class Stream(Section):
     """Kernels one after the other on a GPU."""
 
-    gemm_tflop_per_s: Positive  #: that a large GEMM sustains
+    gemm_tflop_per_s: Positive  #: sustained rate of a large GEMM
     launch_ns: NotNegative  #: from the doorbell until the kernel runs
     signal_ns: NotNegative  #: from a kernel's end until the stream's signal is in the host's memory
 
@@ -19,10 +19,10 @@ class Engine(Section):
     """A DMA engine."""
 
     fetch_ns: NotNegative  #: from the doorbell to the first command
-    copy_ns: NotNegative  #: of the first copy, besides its bytes
-    next_copy_ns: NotNegative  #: between copies back to back, which overlap
-    sync_ns: NotNegative  #: until its signal is in the host's memory
-    poll_ns: NotNegative  #: until it sees a flag that was set
+    copy_ns: NotNegative  #: of the first copy, without its bytes
+    next_copy_ns: NotNegative  #: between back-to-back copies, which overlap
+    sync_ns: NotNegative  #: until the engine's signal is in the host's memory
+    poll_ns: NotNegative  #: until the engine sees a flag that was set
     bandwidth_gb_per_s: Positive  #: writes of one engine
 
 
@@ -44,13 +44,13 @@ class PowerRange(Section):
 class Power(Section):
     """Power that a GPU's dies draw at rest, and energy of work."""
 
-    compute_idle_w: NotNegative  #: all compute dies, clocks running
-    io_idle_w: NotNegative  #: the dies with links, caches, memory controllers and DMA engines
+    compute_idle_w: NotNegative  #: all compute dies at rest, with running clocks
+    io_idle_w: NotNegative  #: the dies with links, caches, memory controllers and DMA engines, at rest
     memory_idle_w: NotNegative
-    compute_unit_w: NotNegative  #: a compute unit that a kernel occupies
-    compute_pj_per_bit: NotNegative  #: loads and stores of a kernel, for caches and registers
+    compute_unit_w: NotNegative  #: one compute unit that runs a kernel
+    compute_pj_per_bit: NotNegative  #: loads and stores of a kernel, in caches and registers
     engine_pj_per_bit: NotNegative  #: reads and writes of a DMA engine
-    link_pj_per_bit: NotNegative  #: of a link, both ends
+    link_pj_per_bit: NotNegative  #: a link, both ends
     memory_pj_per_bit: NotNegative  #: reads and writes of memory
     range: PowerRange
 

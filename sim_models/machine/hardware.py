@@ -17,27 +17,27 @@ class Tracker(Section):
     sets: Annotated[int, within(1, 1 << 16)] = needed_by(CYCLE)
     ways: Annotated[int, within(1, 64)] = needed_by(CYCLE)
     banks: Annotated[int, within(1, 256)] = needed_by(CYCLE)
-    wg_bits: Annotated[int, within(1, 24)] = needed_by(CYCLE)  #: of a tile's id
-    count_bits: Annotated[int, within(8, 32)] = needed_by(CYCLE)
-    #: Of its memories: `check_bits.PROTECTIONS`.
+    wg_bits: Annotated[int, within(1, 24)] = needed_by(CYCLE)  #: bits of the workgroup number in a tile's id
+    count_bits: Annotated[int, within(8, 32)] = needed_by(CYCLE)  #: bits of the count of bytes in an entry
+    #: Protection of the memories (`check_bits.PROTECTIONS`).
     protection: Literal["none", "parity", "secded"] = needed_by(CYCLE)
-    trigger_ns: NotNegative = needed_by(ENGINES)  #: from the last write's grant to an engine that has its command
-    copy_ns: NotNegative = needed_by(ENGINES)  #: from there to the first line read
+    trigger_ns: NotNegative = needed_by(ENGINES)  #: from the grant of the last write until an engine has the command
+    copy_ns: NotNegative = needed_by(ENGINES)  #: from the engine's command to the first line read
 
 
 class Channels(Section):
     """Memory channels and their controllers."""
 
     count: Annotated[int, within(1, 255)]
-    interleave_bytes: Annotated[int, within(64, 1 << 16)]  #: larger ones would put a tile on one channel
+    interleave_bytes: Annotated[int, within(64, 1 << 16)]  #: a larger value would put a whole tile on one channel
     guard_buckets: Annotated[int, within(1, 256)]
     dma_fifo: Annotated[int, within(1, 64)]
     coalescer_timeout_cycles: Annotated[int, within(1, 255)]
     sample_bits: Annotated[int, within(1, 32)]
     #: Formats that memory adds besides plain sums: names of `t3sim.rtl.formats.SUMS`, joined by +; plain: no others;
-    #: None: those that the exchange uses.
+    #: None: the formats that the exchange uses.
     sums: str | None = None
-    #: Bits of a packet's count of parts of a sum; an exchange in the switch sets it as its sums require.
+    #: Bits of a packet's count of the parts in a sum; an exchange in the switch sets it as its sums require.
     more_bits: Annotated[int, within(0, 7)] = 0
 
 
@@ -46,24 +46,24 @@ class Dma(Section):
 
     engines: Annotated[int, within(1, 8)]
     regions: Annotated[int, within(2, 64)]
-    block_shapes: Annotated[int, within(1, 64)]  #: shapes of DMA commands' blocks, of all regions together
-    routes: Annotated[int, within(1, 64)]  #: destinations with offsets, of all regions together
-    copies: Annotated[int, within(1, 64)]  #: destinations of one region
+    block_shapes: Annotated[int, within(1, 64)]  #: block shapes of DMA commands, for all regions together
+    routes: Annotated[int, within(1, 64)]  #: destinations with offsets, for all regions together
+    copies: Annotated[int, within(1, 64)]  #: destinations per region
     ready_commands: Annotated[int, within(2, 65535)]
     outstanding_lines: Annotated[int, within(1, 65535)]
     egress_lanes: Annotated[int, within(1, 8)]
-    ready_groups: Annotated[int, within(0, 4096)] = 0  #: counters of the ready table, which `ag-gemm` sets; 0: none
-    peers: Annotated[int, within(1, 31)]  #: GPUs to which it can send; it keeps the head of each dispatch window
+    ready_groups: Annotated[int, within(0, 4096)] = 0  #: counters of the ready table, which `ag-gemm` uses; 0: no table
+    peers: Annotated[int, within(1, 31)]  #: GPUs to which it can send; it keeps the head of each one's dispatch window
     tiles_per_block: Annotated[int, within(1, 64)]  #: wavefront tiles that one DMA command moves
 
 
 class Arbiter(Section):
     """Limits of the communication-aware arbiter, MCA (T3 paper, section 4.5)."""
 
-    #: Cycles since communication last went at a channel after which MCA lets it go first; 0: never, "derived":
+    #: Cycles since a channel last served communication, after which MCA serves it first; 0: never; "derived":
     #: `Machine.starvation_limit_cycles`.
     starvation_limit_cycles: Literal["derived"] | Annotated[int, Field(strict=True, ge=0, le=LONGEST_STARVATION)]
-    #: DRAM queue occupancy from which communication waits: "auto" lets the hardware choose, "none" never does.
+    #: DRAM queue occupancy from which communication waits; "auto": the hardware chooses; "none": it never waits.
     threshold: Literal["auto", "none"] | Annotated[int, Field(strict=True, ge=1, le=126)]
     #: Mean DRAM queue occupancy of the producer, in quarters of an entry: below these 3 values the threshold is none,
     #: 15 and 5; from the last value on it is 3.
@@ -80,12 +80,13 @@ class Arbiter(Section):
 class SwitchSection(Section):
     """Switch that adds the data that GPUs send (T3 paper, section 7.4), clocked like the memory."""
 
-    merge_sets: Annotated[int, within(1, 65536)]  #: of each port's table of sums that wait for parts or for the link
+    #: Sets of each port's table of sums that wait for parts or for the link.
+    merge_sets: Annotated[int, within(1, 65536)]
     merge_ways: Annotated[int, within(1, 16)]  #: lines of 64 bytes in each set
     timeout_ns: Wait  #: a sum without new parts leaves after 1 to 2 times this
-    #: Parallel switches, each with a table at each port, if every GPU is simulated; lines are dealt to them in turn.
+    #: Parallel switches, each with a table at each port; lines are dealt to them in turn (with `gpus.every`).
     planes: Annotated[int, within(1, 16)] = 1
-    rtl: bool = False  #: its RTL, if every GPU is simulated; else a model of its size and latency
+    rtl: bool = False  #: simulate the switch's RTL (with `gpus.every`) instead of a model of its size and latency
 
     @model_validator(mode="after")
     def _can_be_built(self) -> "SwitchSection":

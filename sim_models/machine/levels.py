@@ -34,7 +34,8 @@ ENGINES = Level("the event level of DMA engines", "mi300x", "t3 dma",
                 ("gpus", "engines_per_gpu", "link", "memory", "host", "gpu", "stream", "engine", "tracker", "kernel",
                  "power"), least_gpus=2)
 TILES = Level("the event level of tiles", "a100-sxm", "t3 run --level event",
-              ("gpus", "gpu", "memory", "link", "library", "host"), ("network", "occupancy", "signals"), least_gpus=2)
+              ("gpus", "gpu", "memory", "link", "library", "host"), ("network", "occupancy", "signals", "sharing"),
+              least_gpus=2)
 NETWORK = Level("the event level of networks", "torus-128", "t3 collective",
                 ("topology", "link", "kernel", "memory", "accelerator"), ("network",))
 CLUSTER = Level("the closed form", "mi210", "t3 end-to-end",

@@ -20,21 +20,24 @@ class WidthRates(Section):
 class Kernels(Section):
     """Kernels of the GEMM library, and others that only move data."""
 
-    shapes: Annotated[tuple[Tile, ...], Field(strict=False, min_length=1, max_length=32)]  #: rows, columns of tiles
-    fp8_shapes: Annotated[tuple[Tile, ...], Field(strict=False, max_length=32)] = ()  #: with 8 bits, if others
+    #: Tiles of the library: rows, columns.
+    shapes: Annotated[tuple[Tile, ...], Field(strict=False, min_length=1, max_length=32)]
+    #: Tiles for 8-bit operands, if different.
+    fp8_shapes: Annotated[tuple[Tile, ...], Field(strict=False, max_length=32)] = ()
     split_k: SplitK
-    cluster: Annotated[int, within(1, 16)] = 1  #: compute units that start together, with a tile each
-    #: Up to this many rounds, a cluster gets its tiles before it starts; beyond, all but its first. 0: none.
+    cluster: Annotated[int, within(1, 16)] = 1  #: compute units that start together, each with a tile
+    #: Up to this many rounds, a cluster gets all its tiles before it starts; with more, all but the first are dealt
+    #: later; 0: none.
     dealt_rounds: Annotated[int, within(0, 16)] = 0
-    tile_ns: NotNegative  #: of a tile besides its main loop: first loads, last products, stores
-    shown_stores: Annotated[float, within(0.0, 1.0)]  #: share of a tile's stores that is exposed
-    unit_bytes_per_ns: Positive  #: a compute unit's loads from the cache
-    launch_ns: NotNegative  #: of a kernel by itself: start, drain, and the events around it
+    tile_ns: NotNegative  #: time of a tile outside its main loop: first loads, last products, stores
+    shown_stores: Annotated[float, within(0.0, 1.0)]  #: exposed share of a tile's stores
+    unit_bytes_per_ns: Positive  #: bandwidth of one compute unit's loads from the cache
+    launch_ns: NotNegative  #: of a kernel alone: start, drain, and the events around it
     next_ns: NotNegative  #: from a kernel's end to the start of the next one on its stream
-    call_ns: NotNegative  #: additional time of a framework's call whose end the host waits for
-    memory_efficiency: Share  #: of the peak, for kernels that only move data
-    own_load_efficiency: Share | None = None  #: of the peak, of plain loads over own memory
-    own_store_efficiency: Share | None = None  #: likewise of stores
+    call_ns: NotNegative  #: additional time of a framework's call, if the host waits for its end
+    memory_efficiency: Share  #: share of the peak for kernels that only move data
+    own_load_efficiency: Share | None = None  #: share of the peak for plain loads from own memory
+    own_store_efficiency: Share | None = None  #: share of the peak for plain stores to own memory
 
     @model_validator(mode="after")
     def _whole_k(self) -> "Kernels":
@@ -55,10 +58,10 @@ class RingProtocol(Section):
 class Rings(Section):
     """Collectives of the vendor's library by rings and trees."""
 
-    channels: Annotated[int, within(1, 64)]  #: compute units that they occupy
+    channels: Annotated[int, within(1, 64)]  #: compute units that a collective occupies
     call_ns: NotNegative  #: shortest time between the host's calls
-    launch_ns: NotNegative  #: of each call besides its protocol
-    in_switch_base_ns: NotNegative  #: of the library's in-switch kernels, which copy through buffers
+    launch_ns: NotNegative  #: of each call, without its protocol
+    in_switch_base_ns: NotNegative  #: base time of the library's in-switch kernels, which copy through buffers
     ll: RingProtocol
     ll128: RingProtocol
     simple: RingProtocol
@@ -67,34 +70,35 @@ class Rings(Section):
 class InSwitch(Section):
     """Sums and copies in the switch, by kernels that load and store at multicast addresses."""
 
-    #: A packet's header over its payload; requests and acknowledgements take as much in the other direction.
+    #: Size of a packet's header relative to its payload; requests and acknowledgements cost as much in the other
+    #: direction.
     header_share: Share
-    block_gb_per_s: Positive  #: sums that one thread block loads: bytes in flight over the latency
-    block_store_gb_per_s: Positive  #: stores of one thread block at multicast addresses
+    block_gb_per_s: Positive  #: rate at which one thread block loads sums: bytes in flight over the latency
+    block_store_gb_per_s: Positive  #: rate of one thread block's stores at multicast addresses
     launch_ns: NotNegative
-    barrier_ns: NotNegative  #: of all GPUs
-    flag_ns: NotNegative  #: of data that carries its own flag, instead of a barrier
+    barrier_ns: NotNegative  #: time of a barrier of all GPUs
+    flag_ns: NotNegative  #: time of data that carry their own flag, instead of a barrier
 
 
 class Direct(Section):
     """Kernels that load or store at all other GPUs: one-shot, two-shot."""
 
-    base_ns: NotNegative  #: launch, flags of the first phase
-    phase_ns: NotNegative  #: a barrier before each further phase
-    efficiency: Share  #: of the wires
-    packets: bool  #: data may carry flags, which doubles its bytes and saves the barrier
+    base_ns: NotNegative  #: launch, and flags of the first phase
+    phase_ns: NotNegative  #: time of a barrier before each further phase
+    efficiency: Share  #: share of the wires' bandwidth
+    packets: bool  #: data may carry flags, which doubles their bytes but avoids the barrier
 
 
 class Sharing(Section):
     """Losses of concurrent kernels, besides compute units and bytes."""
 
-    kernel_units: Annotated[int, within(0, 512)]  #: of a collective of the library beside another kernel
-    copier_requests: Positive  #: that a unit that copies keeps in flight, over those of any other kernel's unit
+    kernel_units: Annotated[int, within(0, 512)]  #: compute units of a library collective next to another kernel
+    copier_requests: Positive  #: requests in flight of a unit that copies, relative to a unit of any other kernel
     #: Loss of a GEMM's clock to power while links and memory are also busy.
     power_share: Annotated[float, within(0.0, 0.9)]
-    #: Rate of a GEMM in a prompt of many kernels, when the GPU is hot, over its rate alone.
-    steady_share: Share
-    #: Of a unit in a GEMM's kernel that pulls other GPUs' tiles during its products; None: it stores at owners.
+    steady_share: Share  #: rate of a GEMM among many kernels on a hot GPU, relative to its rate alone
+    #: Rate of a unit in a GEMM's kernel that pulls other GPUs' tiles during its products; None: the kernel stores at
+    #: the owners.
     pull_gb_per_s: Annotated[float, within(0.01, 1000.0)] | None = None
 
 
@@ -114,7 +118,7 @@ class Fit(Section):
         try:
             re.compile(text)
         except re.error as error:
-            raise ValueError(f"no regular expression: {error}") from None
+            raise ValueError(f"not a regular expression: {error}") from None
         return text
 
     @property

@@ -1,6 +1,8 @@
 """Load machines from their files, each for a level of simulation."""
 
 from collections.abc import Iterable, Mapping
+from functools import cache
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
@@ -9,20 +11,21 @@ from pydantic import ValidationError
 from t3sim.base.errors import choices, shown
 from t3sim.machine.derived import DERIVED
 from t3sim.machine.faults import Place, explain, fields_at, is_lack
-from t3sim.machine.levels import CLUSTER, CYCLE, ITERATIONS, LEVELS, QUEUE, Level
-from t3sim.machine.loader import (
+from t3sim.machine.files import (
     GIVEN,
     LINK_RATE,
     MEMORY_RATE,
     PRESETS,
     MachineError,
     NoSuchMachine,
+    changed,
     extended_files,
     preset,
     read,
     read_cycle_machine,
     stated,
 )
+from t3sim.machine.levels import CLUSTER, CYCLE, ITERATIONS, LEVELS, QUEUE, Level
 from t3sim.machine.machine import Machine
 from t3sim.machine.section import is_read, section_of
 
@@ -50,8 +53,9 @@ def load_machine(name_or_path: str | Path | Mapping[str, Any] | Machine = DEFAUL
     machine = _for_level(name, _checked(name, content, level), level)
     if level in (CLUSTER, ITERATIONS) and machine.cycle_machine is None and name is not GIVEN and serves(name, CYCLE):
         machine = machine.model_copy(update={"cycle_machine": name})
-    return machine.with_lineage(one for one, _ in extended_files(
-        name_or_path if isinstance(name_or_path, Mapping) else name))
+    files = extended_files(name_or_path if isinstance(name_or_path, Mapping) else name)
+    return machine.with_lineage(one for one, _ in dropwhile(
+        lambda file: "extends" in file[1] and not changed(file[1]) & {*level.reads}, files))
 
 
 def sections(level: Level) -> tuple[str, ...]:
@@ -59,6 +63,7 @@ def sections(level: Level) -> tuple[str, ...]:
     return tuple(name for name in level.needs if section_of(Machine.model_fields[name]))
 
 
+@cache
 def machines_of(level: Level) -> list[str]:
     """Return the presets that a level can simulate."""
     return [name for name in PRESETS if serves(name, level) or level in DERIVED and "dram" in read(name)]
@@ -67,7 +72,8 @@ def machines_of(level: Level) -> list[str]:
 def serves(name_or_path: str, level: Level) -> bool:
     """Say whether such a machine exists and its file has every key that the level requires."""
     try:
-        return not Machine.model_validate(_contents(name_or_path, level)[0]).lacks(level)
+        content = _contents(name_or_path, level)[0]
+        return content.keys() >= {*level.needs} and not Machine.model_validate(content).lacks(level)
     except (NoSuchMachine, ValidationError):
         return False
 

@@ -1,5 +1,6 @@
 """Base of every section of a machine file."""
 
+from functools import cache
 from types import UnionType
 from typing import Annotated, Any, get_args
 
@@ -15,7 +16,7 @@ class Section(BaseModel):
     It is frozen and has no defaults: numbers live in the TOML files, each beside its source.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
 
     @model_serializer(mode="wrap")
     def _what_it_says(self, write: SerializerFunctionWrapHandler) -> dict[str, Any] | None:
@@ -64,9 +65,11 @@ def is_read(field: FieldInfo, level: Level) -> bool:
     return level in levels or level.on in levels
 
 
-def is_needed(field: FieldInfo, level: Level) -> bool:
-    """Say whether a level that reads the section requires this key."""
-    return is_read(field, level) and _marks(field).get("needed", field.is_required())
+@cache
+def needed_keys(section: type[Section], level: Level) -> list[str]:
+    """List the keys that a level requires if it reads the section."""
+    return [key for key, field in section.model_fields.items()
+            if is_read(field, level) and _marks(field).get("needed", field.is_required())]
 
 
 def section_of(field: FieldInfo | None) -> type[Section] | None:

@@ -28,5 +28,5 @@ def _combine(name: str, parts: Sequence[IsolatedKernel], plan: Plan) -> Techniqu
 
 
 IN_SWITCH = Technique(
-    "in-switch", "GEMM, then an all-reduce as a kernel that a switch adds for and copies for",
+    "in-switch", "GEMM, then an all-reduce kernel for which a switch adds and copies",
     "Klenk et al., ISCA 2020", _kernels, _combine, _refuses)

@@ -1,12 +1,12 @@
 """Losses of a fused run: the nanoseconds that it takes beyond its GEMM alone.
 
-Compute units are watched in both runs: each cycle of each unit is launch, compute, waiting for loads, waiting for
-stores, waiting for the Tracker's window, or without work. The mean over units adds up to the GEMM's time, so the
-differences between the fused and the isolated run add up to the GEMM's slowdown. What follows the GEMM is the tail of
-the collective. The parts sum to the fused run's time - isolated GEMM.
+Both runs record the state of each compute unit in each cycle: launch, compute, waiting for loads, for stores or for the
+dispatch window, or idle. The means over all units sum to the GEMM's time, so the differences between the fused and the
+isolated run sum to the GEMM's slowdown. The rest of the collective, after the GEMM, is `link_tail`. All losses sum to
+the fused run's time minus the isolated GEMM's.
 
-Waiting for loads is split by whose requests DRAM served while GEMM reads waited in its queues, as far as they are more
-than in the isolated run. That is an attribution by count: it does not weigh bus turnarounds or row conflicts.
+The wait for loads is split by the requests that DRAM served while GEMM reads waited in its queues, in excess of the
+isolated run's. This split is by count: it does not weigh bus turnarounds or row conflicts.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ import numpy as np
 from t3sim.gpu.setup import ACCOUNTS
 from t3sim.runs.phases import PURPOSES
 
-#: Waiting for loads, by whose requests were served meanwhile.
+#: Loss by waiting for loads, by the requests that were served meanwhile.
 READ_STALLS = {"gemm_read": "read_stall_by_gemm_reads", "gemm_write": "read_stall_by_gemm_writes",
                "rs_read": "read_stall_by_rs_reads", "rs_write": "read_stall_by_rs_writes"}
 
@@ -78,7 +78,7 @@ def attribute_storing(alone: Watched, storing: Watched, *, end: int, units: int,
                       reduction: float) -> dict[str, float]:
     """Return cause -> memory cycles of a GEMM that stores at its output's owners; they sum to `end` - alone.
 
-    `launches`, `reduction`: cycles of the kernel that adds what came when all has come, at the end.
+    `launches`, `reduction`: cycles of the kernel that adds the parts at the end, when all have arrived.
     """
     loss = attribute_sending(alone, storing, end=round(end - launches - reduction), units=units)
     return {**loss, "kernel_launches": launches, "local_reduction": reduction}

@@ -21,7 +21,7 @@ def gemm_alone(plan: Plan) -> Kernel:
 
 
 def slowing(plan: Plan) -> Skew | None:
-    """Return what slows some GPUs' or links' collectives, if anything does."""
+    """Return the skew if it slows collectives by a GPU or a link."""
     return plan.skew if plan.skew and plan.skew.slows_collectives else None
 
 
@@ -32,14 +32,14 @@ def unlike_gpus(technique: str, plan: Plan) -> str | None:
 
 
 def slow_levels(plan: Plan) -> str | None:
-    """Refuse slow GPUs and links beside kernels that run level by level."""
+    """Refuse slow GPUs and links together with kernels that run level by level."""
     return None if not plan.exchange.by_levels or slowing(plan) is None else (
         f"gpus.skew of a clock, units or a link does not go with exchange.algorithm = {plan.exchange.algorithm}: "
         "its kernels alone have all GPUs and links alike")
 
 
 def only_a_reduce_scatter(technique: str, plan: Plan) -> str | None:
-    """Refuse what is no reduce-scatter around one ring."""
+    """Refuse plans of another collective than a reduce-scatter around one ring."""
     exchange = plan.exchange
     if is_custom(exchange.producer):
         return f"technique {technique} has its own GEMM: layer.operator = {exchange.operator} does not go with it"
@@ -54,9 +54,9 @@ def only_a_reduce_scatter(technique: str, plan: Plan) -> str | None:
 
 def in_turn(name: str, gemm: IsolatedKernel, collectives: Mapping[str, IsolatedKernel],
             exchange: Exchange, ideal: bool = False) -> TechniqueResult:
-    """Add phases that follow each other; an `ideal`: arithmetic on isolated times, as if they were beside the GEMM.
+    """Add the times of phases that follow each other; with `ideal`, hidden ones run concurrently with the GEMM.
 
-    Everybody waits for the GPU whose GEMM ends last.
+    All GPUs wait for the one whose GEMM ends last.
     """
     late_ns = gemm.start_ns
     g = gemm.ns + late_ns

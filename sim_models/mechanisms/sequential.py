@@ -51,6 +51,6 @@ IDEAL_OVERLAP = Technique(
     "ideal-overlap", "max(GEMM, reduce-scatter) + all-gather, from isolated times", "T3, section 5.3",
     _kernels, partial(_combine, ideal=True), slow_levels, by_default=True, splits_k=True)
 IDEAL_RS_NMC = Technique(
-    "ideal-rs-nmc", "the same with the reduce-scatter of near-memory reduction", "T3, section 5.3",
+    "ideal-rs-nmc", "ideal-overlap with a near-memory reduce-scatter", "T3, section 5.3",
     partial(_kernels, scatter=REDUCE_SCATTER_NMC), partial(_combine, ideal=True), slow_levels, by_default=True,
     splits_k=True)

@@ -10,11 +10,11 @@ from t3sim.workload.workloads import Workload
 def staging_pays(machine: Machine, workload: Workload) -> bool:
     """Say whether staging the first chunk saves more than it costs, if the GEMM computes without a stall.
 
-    - The GEMM outlasts a link-bound ring. Then what stores to the link cost its units counts, else the ring's early
-      start does.
-    - The buffer before the link does not hold that chunk: else no unit waits for the link.
-    - DRAM has less than half of that time to work, the staged chunk included. A GEMM that asks for more waits for DRAM
-      in all units at once; stores to the link put units out of step, which is then worth more than they cost.
+    - The GEMM outlasts a link-bound ring, so the units' waits for the link matter. With a longer ring its early start
+      matters more.
+    - The chunk does not fit into the buffer in front of the link. If it fits, no unit waits for the link.
+    - DRAM is busy for less than half of the GEMM's computing time, the staged chunk included. If it is busier, all
+      units wait for DRAM at once; stores to the link put them out of step, which then gains more than it costs.
     """
     tiling = make_tiling(machine, workload)
     gemm, gpu = gemm_operator(machine, workload, tiling), machine.gpu
@@ -26,10 +26,10 @@ def staging_pays(machine: Machine, workload: Workload) -> bool:
 
 
 def gemm_read_bytes(machine: Machine, workload: Workload) -> float:
-    """Return what a GEMM reads of its inputs from DRAM, by a closed form.
+    """Return the bytes of its inputs that a GEMM reads from DRAM, by a closed form.
 
-    Workgroups that are next to each other share one operand and go along the other. If the cache does not hold that
-    other one, it comes again with every row of tiles, or every stage that has several of them.
+    Adjacent workgroups share one operand and walk along the other. If the cache cannot hold the other one, it is read
+    again for every row of tiles, or for every stage that has several rows.
     """
     tiling, element_bytes = make_tiling(machine, workload), workload.format.bytes
     weights, activations = (size * workload.k * element_bytes for size in (workload.n, workload.m))

@@ -1,4 +1,4 @@
-"""Record of a technique: it says what it runs, what it refuses, and how its result is made up."""
+"""Record of a technique: its kernels, the plans that it refuses, and how its result is computed."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ class Technique:
     source: str  #: the publication that it follows
     #: The kernels that its result is made of: the GEMM alone first, then what it is fused with or what follows.
     kernels: Callable[[Plan], tuple[Kernel, ...]]
-    #: Of the technique's name, its kernels' results, and the plan.
+    #: Computes the result from the technique's name, its kernels' results, and the plan.
     combine: Callable[[str, Sequence[KernelResult], Plan], TechniqueResult]
-    refuses: Callable[[Plan], str | None] = lambda plan: None  #: a sentence that says why, None: it goes
+    refuses: Callable[[Plan], str | None] = lambda plan: None  #: a sentence that says why, None: not refused
     by_default: bool = False  #: run if none is named
     splits_k: bool = False  #: its GEMM's K can be in parts
 
@@ -48,6 +48,6 @@ class Technique:
         return kernels
 
     def result(self, parts: Sequence[KernelResult], plan: Plan) -> TechniqueResult:
-        """Make up its result of its kernels'. Raises BadInput for what is none."""
+        """Compute its result from its kernels'. Raises BadInput if `combine` returns no TechniqueResult."""
         result = self.combine(self.name, parts, plan)
         return of_kind(f"techniques = {self.name}", result, TechniqueResult)

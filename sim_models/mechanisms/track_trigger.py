@@ -36,7 +36,7 @@ class FusedGemm(Kernel):
     policy: str  #: the arbiters'
     staged: bool = False  #: a reduce-scatter's first chunk goes through local memory where that pays (`staging_pays`)
     exchange: Exchange = REDUCED
-    skew: Skew | None = None  #: every GPU with its own RTL, and what tells them apart; None: one stands for all
+    skew: Skew | None = None  #: differences between GPUs, each with its own RTL; None: a representative GPU
 
     needs_rtl, uses_depth, result_type = True, True, FusedResult
 
@@ -55,7 +55,7 @@ class FusedGemm(Kernel):
         return Work(made_by(workload, self.exchange), moved, len(self.exchange.hides))
 
     def prepare(self, plan: Plan) -> Plan:
-        """Plan its run with machine and workload as memory sees them, which may add in another format than links carry.
+        """Complete the plan. Machine and workload have the format of sums in memory, which may differ from the links'.
 
         Errors as of `Kernel.prepare`.
         """
@@ -80,8 +80,8 @@ class FusedGemm(Kernel):
 class GatherAfter(Kernel):
     """The all-gather that follows a fused kernel, through the RTL's arbiters.
 
-    The producer has ended, so policies that differ only before that share one (`after`).
-    Chunks are as large as if the output could be cut anywhere, except where it has so few tiles that some are empty.
+    The producer has ended, so policies that differ only while it runs have one kernel (`after`). Chunks are cut as if
+    the output had no tiles, unless it has so few tiles that some chunks are empty.
     """
 
     policy: str
@@ -162,7 +162,7 @@ def _first_packet(sim: "Sim", device: int) -> int:
 
 
 def _gpus(run: "FusedRun") -> tuple[dict[str, float], ...]:
-    """Return what each GPU did, and how full the fullest of its links was."""
+    """Return the times of each GPU, and the utilization of its busiest link."""
     from t3sim.gpu.fabric.network import outgoing
 
     sim, clock = run.sim, run.machine.memory_clock_ghz
@@ -193,7 +193,7 @@ def policy_of(name: str, policy: str | None) -> str:
 def fusion(name: str, plan: Plan) -> FusedGemm:
     """Return the kernel in which a technique fuses the GEMM and its collective."""
     exchange = plan.exchange
-    if (exchange.algorithm, exchange.topology) == ("ring", "switch"):  # nobody else uses a link's way through it
+    if (exchange.algorithm, exchange.topology) == ("ring", "switch"):  # a ring through a switch shares no link
         exchange = replace(exchange, topology="ring")
     skew = Skew() if plan.skew is None and exchange.every_gpu else plan.skew
     staged = FUSIONS[name].staged and exchange.reduces and not is_custom(exchange.producer)
@@ -213,7 +213,7 @@ def _kernels(name: str, plan: Plan) -> tuple[Kernel, ...]:
 
 
 def _combine(name: str, parts: Sequence[KernelResult], plan: Plan) -> TechniqueResult:
-    """Put it together with the all-gather that follows, or with packing before; else the bytes have their own name."""
+    """Compute a technique's result from its kernels': the fused one, and an all-gather after it or a packing before."""
     exchange, clock_ghz, (alone, fused, *after) = plan.exchange, plan.machine.memory_clock_ghz, parts
     if after and not exchange.before:
         gather, = after
@@ -241,7 +241,7 @@ def _combine(name: str, parts: Sequence[KernelResult], plan: Plan) -> TechniqueR
 T3, T3_MCA, T3_MCA_PLUS = (
     Technique(name, title, source, partial(_kernels, name), _combine, slow_levels, by_default=True, splits_k=True)
     for name, title, source in (
-        ("t3", "GEMM and reduce-scatter fused, round-robin arbitration; then the all-gather", "T3, section 4"),
-        ("t3-mca", "the same with the communication-aware arbiter", "T3, section 4.5"),
-        ("t3-mca+", "ring-aware arbitration; the first chunk through local memory where that pays",
-         "of this project, beyond T3")))
+        ("t3", "GEMM fused with its reduce-scatter, round-robin arbitration; then the all-gather", "T3, section 4"),
+        ("t3-mca", "t3 with the communication-aware arbiter", "T3, section 4.5"),
+        ("t3-mca+", "t3 with ring-aware arbitration; the first chunk through local memory if that is faster",
+         "this project, beyond T3")))

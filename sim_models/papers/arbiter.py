@@ -68,9 +68,10 @@ def evaluate(setup: Scope, results: Results) -> Findings:
     choice_text = ", ".join(f"{name} on {count}" for name, count in counts.items() if count)
     best_fixed = max(map(str, CHOICES), key=means.__getitem__)
     return Findings(
-        text=f"Observing the GEMM's first stage, the hardware chose {choice_text} of {len(cases)} sub-layers. The best "
-             f"single threshold would have been {best_fixed} ({percent(means[best_fixed]):.1f} % geomean against "
-             f"{percent(means['auto']):.1f} %), the best one for each layer would give {percent(best):.1f} %.",
+        text=f"The hardware observes the GEMM's first stage and chose threshold {choice_text} of {len(cases)} "
+             f"sub-layers, which gains {percent(means['auto']):.1f} % (geometric mean). The best single threshold, "
+             f"{best_fixed}, would gain {percent(means[best_fixed]):.1f} %, and the best threshold for each layer "
+             f"{percent(best):.1f} %.",
         cases=cases,
         ours={"auto_geomean_percent": percent(means["auto"]), "best_per_layer_geomean_percent": percent(best),
               **{f"fixed_{name}_geomean_percent": percent(means[name]) for name in map(str, CHOICES)}},
@@ -84,12 +85,12 @@ def _draw_thresholds(cases: list[dict], workloads: Sequence[Workload]):
     for index, (name, (marker, colour)) in enumerate(_THRESHOLD_MARKERS.items()):
         x = [group + (index - 1.5) * 0.17 for group in range(len(cases))]
         axes.plot(x, [case["speedup"][name] for case in cases], marker, color=colour, markersize=5, linestyle="",
-                  label=name)
+                  label="no threshold" if name == "none" else f"threshold {name}")
     axes.plot(range(len(cases)), [case["speedup"]["auto"] for case in cases], "_", color=plots.BLACK, markersize=26,
               markeredgewidth=1.2, linestyle="", label="chosen by the hardware")
     name_layers(axes, workloads)
     axes.set_ylabel("speedup over sequential")
-    axes.legend(loc="upper center", ncols=5, bbox_to_anchor=(0.5, 1.14))
+    plots.legend_above(axes, 5)
     return figure
 
 
@@ -151,11 +152,11 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
                  f"layers within {_NEAR_PERCENT} % of the best policy", {"at_least": 95})):
             ours.add(f"{key_of(name)}_{quantity}_percent", float(value), "%", f"{_TITLES[name]}, {title}", **bounds)
     return Findings(
-        text=f"T3-MCA is {ours['t3_mca_slower_max_percent']:.1f} % slower than round robin at most, ring-aware "
-             f"arbitration {ours['ring_aware_slower_max_percent']:.1f} %, and T3-MCA+, which also stages, "
-             f"{ours['t3_mca_plus_slower_max_percent']:.1f} %. Within {_NEAR_PERCENT} % of the best policy are, of "
-             f"{len(times)} layers, "
-             + ", ".join(f"{title} on {count}" for title, count in zip(_TITLES.values(), near_layers)) + ".",
+        text=f"Compared with round robin, T3-MCA is at most {ours['t3_mca_slower_max_percent']:.1f} % slower, "
+             f"ring-aware arbitration {ours['ring_aware_slower_max_percent']:.1f} %, and T3-MCA+, which also stages "
+             f"the first chunk, {ours['t3_mca_plus_slower_max_percent']:.1f} %. Layers, of {len(times)}, on which each "
+             f"is within {_NEAR_PERCENT} % of the best policy: "
+             + ", ".join(f"{title} {count}" for title, count in zip(_TITLES.values(), near_layers)) + ".",
         cases=cases, ours=ours,
         tables=[Table("Slower than round robin", (
                     "sub-layer", "T3, round robin (µs)", "T3-MCA's threshold", *(_TITLES[name] for name in _OTHERS),
@@ -179,9 +180,9 @@ def _draw_policies(layers: Sequence[Workload], slower_percent: np.ndarray):
                  label=f"{_UNHARMED_PERCENT} % slower")
     name_layers(axes, layers)
     axes.tick_params(axis="x", labelsize=7)
-    axes.set_ylabel("slower than round robin (%)")
-    axes.legend(loc="upper center", ncols=5, bbox_to_anchor=(0.5, 1.14))
+    axes.set_ylabel("slowdown against round robin (%)")
+    plots.legend_above(axes, 5)
     return figure
 
 
-POLICIES = Figure("policies", "What each arbitration policy loses", _tasks, _evaluate, paper="beyond", per_machine=True)
+POLICIES = Figure("policies", "Losses of each arbitration policy", _tasks, _evaluate, paper="beyond", per_machine=True)

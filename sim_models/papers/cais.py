@@ -104,8 +104,8 @@ def sub_layer(machine: Machine, tokens: int, hidden: int, depth: int, columns: i
         "T3": own_norm + play(rs, "t3").ns + play(ag, "t3").ns,
         "SP-NVLS": own_norm + sum(gemms) + switch_ns("reduce_scatter") + switch_ns("all_gather"),
         "FuseLib": last_norm_and_gemm + fused(ar, stores_ns(2), machine.direct.phase_ns, 0)[0],
-        "CoCoNet": last_norm_and_gemm + in_pieces_ns(ar, lambda part: collective_job(machine, "all_reduce", _GPUS, part,
-                                                                                             library="ring")),
+        "CoCoNet": last_norm_and_gemm + in_pieces_ns(
+            ar, lambda part: collective_job(machine, "all_reduce", _GPUS, part, library="NCCL ring")),
     }
 
 
@@ -117,19 +117,17 @@ def communication(machine: Machine) -> float:
     compute_ns += attention_job(machine, tokens // _CAIS_SEQUENCE, _CAIS_HEADS // _GPUS, _CAIS_SEQUENCE,
                                 hidden // _CAIS_HEADS).ns
     compute_ns += 2 * stream_job(machine, 2 * 2.0 * tokens * hidden).ns
-    return 2 * collective_job(machine, "all_reduce", _GPUS, 2.0 * tokens * hidden, library="ring").ns / compute_ns
+    return 2 * collective_job(machine, "all_reduce", _GPUS, 2.0 * tokens * hidden, library="NCCL ring").ns / compute_ns
 
 
 def with_slower_links(machine: Machine, share: float, *, all_links: bool) -> Machine:
     """Return a machine whose links have a share of their rate, or only for what the switch neither adds nor copies."""
     wires, rings = machine.wires, machine.rings
     if all_links:
-        return machine.model_copy(update={"wires": wires.model_copy(update={"gb_per_s": share * wires.gb_per_s})})
+        return machine.changed(wires=dict(gb_per_s=share * wires.gb_per_s))
     protocols = {name: protocol.model_copy(update={"efficiency": share * protocol.efficiency})
                  for name in ("ll", "ll128", "simple") for protocol in (getattr(rings, name),)}
-    return machine.model_copy(update={
-        "wires": wires.model_copy(update={"all_efficiency": share * wires.all_efficiency}),
-        "rings": rings.model_copy(update=protocols)})
+    return machine.changed(wires=dict(all_efficiency=share * wires.all_efficiency), rings=protocols)
 
 
 def compare_baselines(machine: Machine) -> dict:
@@ -188,7 +186,7 @@ def implied_times(machine: Machine, theirs: dict[str, float]) -> dict[str, float
 def _evaluate(setup: Scope, results: Results) -> Findings:
     comparison = cais()
     columns = {"here": "H100's links", "at_ratio": "links at the paper's ratio",
-               "without_switch": "the same, slower without the switch"}
+               "without_switch": "also slower without the switch"}
     theirs, here, share = comparison["theirs"], comparison["here"], comparison["without_switch"]["share"]
     ours = Quantities()
     for name, value in here["over"].items():
@@ -207,26 +205,26 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
         return title, paper, *cells
     paper_times = comparison["implied"]
     return Findings(
-        text=f"{here['pairs_in_order']} of {here['pairs']} pairs are in the paper's order on links of an H100, where "
-             f"communication takes {here['communication']:.1f} times as long as computation; "
-             f"{comparison['at_ratio']['pairs_in_order']} with the {_CAIS_RATIO} of the paper, and "
-             f"{comparison['without_switch']['pairs_in_order']} if also what the switch does not help has {share:.2f} "
-             f"of its rate, as the paper's T3 and T3-NVLS say. By its TP-NVLS and SP-NVLS its GEMMs would run at "
-             f"{paper_times['gemm_tflops']:.0f} TFLOP/s on links of an H100, whose half has a peak of "
-             f"{paper_times['peak_tflops']:.0f}.",
+        text=f"On links of an H100, where communication takes {here['communication']:.1f} times as long as "
+             f"computation, {here['pairs_in_order']} of {here['pairs']} pairs of baselines are in the paper's order. "
+             f"At the paper's ratio of {_CAIS_RATIO} it is {comparison['at_ratio']['pairs_in_order']} pairs. If "
+             f"transfers that the switch does not help also run at {share:.2f} of their rate, as the paper's T3 and "
+             f"T3-NVLS imply, it is {comparison['without_switch']['pairs_in_order']}. The paper's TP-NVLS and SP-NVLS "
+             f"imply GEMMs of {paper_times['gemm_tflops']:.0f} TFLOP/s on links of an H100; half of an H100 has a peak "
+             f"of {paper_times['peak_tflops']:.0f}.",
         cases=[{"figure": "cais", **comparison}], ours=ours,
         tables=[Table("CAIS over its baselines, geometric means of four sub-layers of three models",
-                      ("CAIS over", "paper", *columns.values()),
+                      ("baseline", "paper", *columns.values()),
                       [row(name, f"{mean:.2f}", "{:.2f}", "over", name) if name in here["over"] else
                        (name, f"{mean:.2f}", *("–" for _ in columns)) for name, mean in theirs.items()]),
-                Table("Where it differs", ("what", "paper", *columns.values()), [
+                Table("Differences", ("quantity", "paper", *columns.values()), [
                     row("pairs in the paper's order", f"{here['pairs']}", "{}", "pairs_in_order"),
                     row("T3 over SP-NVLS", f"{comparison['t3_over_sp']:.2f}", "{:.2f}", "t3_over_sp"),
                     row("T3 over TP-NVLS", f"{comparison['t3_over_tp']:.2f}", "{:.2f}", "t3_over_tp"),
                     row("a link, GB/s each way", "450", "{:.0f}", "link_gb_per_s"),
                     row("communication over computation, LLaMA-7B, rings", f"{_CAIS_RATIO}", "{:.1f}",
                         "communication")]),
-                Table("Pairs out of order", ("links", "here, and not in the paper"),
+                Table("Pairs out of order", ("links", "ours, unlike the paper"),
                       [(title, "; ".join(comparison[name]["out_of_order"])) for name, title in columns.items()])],
         plots={"cais": lambda: _draw(comparison)})
 
@@ -237,10 +235,11 @@ def _draw(comparison: dict):
     for key, colour in (("theirs", plots.BLUE), ("here", plots.ORANGE), ("without_switch", plots.LIGHT)):
         means = comparison[key]["over"] if key != "theirs" else comparison[key]
         axes.plot(names, [means[name] for name in names], "o", color=colour, label={
-            "theirs": "paper", "here": "here", "without_switch": "here, with the paper's ratios"}[key])
-    axes.tick_params(axis="x", labelrotation=30, labelsize=7)
-    axes.set_ylabel("CAIS over")
-    axes.legend(fontsize=7)
+            "theirs": "paper", "here": "ours, links of an H100",
+            "without_switch": "ours, links slowed to the paper's ratios"}[key])
+    axes.set_xlabel("baseline")
+    axes.set_ylabel("speedup of CAIS, geomean")
+    axes.legend()
     return figure
 
 

@@ -67,11 +67,12 @@ def evaluate_figure6(setup: Scope, results: Results) -> Findings:
         ours[f"potential_{key}"] = mean("potential", split)
     splits = ("ideal", *_SHARES)
     return Findings(
-        text=f"With a tenth of the compute units an all-reduce takes {ours['all_reduce_slower_72_8_percent']:.0f} % "
-             f"longer, with a fifth {ours['all_reduce_slower_64_16_percent']:.0f} %, while the GEMM on the rest loses "
-             f"{ours['gemm_slower_72_8_percent']:.0f} % and {ours['gemm_slower_64_16_percent']:.0f} %. An overlap that "
-             f"shares compute units could gain {ours['potential_72_8']:.2f}x or {ours['potential_64_16']:.2f}x, one "
-             f"that shares nothing {ours['potential_ideal']:.2f}x.",
+        text=f"On 8 of 80 compute units an all-reduce takes {ours['all_reduce_slower_72_8_percent']:.0f} % longer, on "
+             f"16 units {ours['all_reduce_slower_64_16_percent']:.0f} %. The GEMM on the remaining units takes "
+             f"{ours['gemm_slower_72_8_percent']:.0f} % and {ours['gemm_slower_64_16_percent']:.0f} % longer. An "
+             f"overlap that divides the compute units could gain at most {ours['potential_72_8']:.2f}x or "
+             f"{ours['potential_64_16']:.2f}x; an overlap that shares nothing could gain "
+             f"{ours['potential_ideal']:.2f}x.",
         cases=cases, ours=ours,
         tables=[Table("Isolated times (µs) and potential speedup of the overlap",
                       ("sub-layer", *(f"{kernel}, {split}" for split in splits for kernel in ("GEMM", "AR")),
@@ -83,18 +84,21 @@ def _draw_figure6(setup: Scope, cases: list[dict], splits: tuple[str, ...]):
     figure, (times, gains) = plots.figure(3.0, columns=2, width_ratios=[2, 1])
     names = [f"{group_title(layer).split(',')[0]}\n{short_title(layer)}" for layer in _layers_figure6(setup)]
     series, colours, titles = {}, {}, {}
-    for kernel, key, shades in (("GEMM", "gemm_slowdown", (plots.SKY, plots.BLUE)),
-                                ("AR", "all_reduce_slowdown", (plots.YELLOW, plots.ORANGE))):
+    for part, (kernel, key, shades) in enumerate((
+            ("GEMM", "gemm_slowdown", (plots.SKY, plots.BLUE)),
+            ("all-reduce", "all_reduce_slowdown", (plots.YELLOW, plots.ORANGE)))):
         for split, shade in zip(_SHARES, shades):
             name = f"{kernel}, {split}"
-            series[name], colours[name], titles[name] = [case[key][split] for case in cases], shade, name
+            series[name], colours[name] = [case[key][split] for case in cases], shade
+            titles[name] = f"{kernel} on {split.split('-')[part]} of 80 CUs"
     plots.grouped_bars(times, names, series, colours, titles)
     times.axhline(1.0, color=plots.BLACK, linewidth=0.8)
-    times.set_ylabel("time over all CUs")
-    times.legend(loc="lower left", ncols=4, bbox_to_anchor=(0.0, 1.0), columnspacing=1.0)
+    times.set_ylabel("time relative to all CUs")
+    figure.legend(loc="outside upper left", ncols=4)
     means = [geomean(case["potential"][split] for case in cases) for split in splits]
     gains.bar(splits, means, 0.6, color=(plots.LIGHT, plots.GREY, plots.GREY))
     gains.set_ylim(bottom=1.0)
+    gains.set_xlabel("CUs (GEMM-all-reduce)")
     gains.set_ylabel("potential speedup, geomean")
     return figure
 
@@ -142,11 +146,11 @@ def evaluate_figure20(setup: Scope, results: Results) -> Findings:
                      for name in _TECHNIQUES[1:]}
     units = list(_machines(setup))
     return Findings(
-        text=f"With {units[1]} instead of {units[0]} compute units T3-MCA's gain changes by "
-             f"{ours['fc2_t3_mca_gain_points']:+.1f} points on FC-2 and by {ours['op_t3_mca_gain_points']:+.1f} on OP. "
-             f"It rises on {rising_layers['t3-mca']} of {len(larger_pairs)} FC-2 layers, that of ideal overlap on "
-             f"{rising_layers['ideal-overlap']}: where half the GEMM's time is nearer to the reduce-scatter's than all "
-             "of it.",
+        text=f"With {units[1]} instead of {units[0]} compute units, T3-MCA's speedup changes by "
+             f"{ours['fc2_t3_mca_gain_points']:+.1f} points on FC-2 and by {ours['op_t3_mca_gain_points']:+.1f} points "
+             f"on OP. It increases on {rising_layers['t3-mca']} of {len(larger_pairs)} FC-2 layers, and the speedup "
+             f"of ideal overlap on {rising_layers['ideal-overlap']}: those on which half of the GEMM's time is closer "
+             "to the reduce-scatter's time than all of it.",
         cases=[case("figure20", run, compute_units=count)
                for runs, count in zip((usual_runs, doubled_runs), units) for run in runs],
         ours=ours,

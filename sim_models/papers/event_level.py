@@ -56,18 +56,22 @@ def evaluate_event_level(setup: Scope, results: Results) -> Findings:
     ours.add("event_error_max_percent", abs(worst), "%", "event against cycle level, largest", at_most=3)
 
     def draw():
-        figure, axes = plots.figure(2.6)
-        axes.plot(range(len(errors)), errors, "o", color=plots.BLUE, markersize=4)
-        axes.axhspan(-3, 3, color=plots.LIGHT, alpha=0.4, zorder=0)
-        axes.set_xticks([])
-        axes.set_ylabel("event over cycle level (%)")
-        axes.set_xlabel("collectives on 4, 8, 16 GPUs, and within each 1 to 192 MB")
+        figure, axes = plots.figure(3.0)
+        places = range(len(_DEVICES) * len(_RING_SIZES_MB))
+        for index, (title, marker, colour) in enumerate(zip(
+                _KERNELS.values(), "osD^", (plots.BLUE, plots.SKY, plots.ORANGE, plots.GREEN))):
+            axes.plot(places, errors[index::len(_KERNELS)], marker, color=colour, markersize=4, label=title)
+        axes.axhspan(-3, 3, color=plots.LIGHT, alpha=0.4, zorder=0, linewidth=0)
+        axes.set_xticks(places, [f"{size} MB" for _ in _DEVICES for size in _RING_SIZES_MB])
+        plots.name_groups(axes, [f"{devices} GPUs" for devices in _DEVICES for _ in _RING_SIZES_MB], 0.13)
+        axes.set_ylabel("difference of the event level\nfrom the cycle level (%)")
+        plots.legend_above(axes, 4)
         return figure
 
     return Findings(
-        text="On the event level ring collectives, and a direct all-to-all around a switch, take what they take cycle "
-             f"by cycle, within {abs(worst):.1f} %. "
-             "No constant was fitted: step and memory costs are derived from the machine file.",
+        text="The event level's times of ring collectives and of a direct all-to-all through a switch are within "
+             f"{abs(worst):.1f} % of the cycle level's. No constant was fitted; the costs of a step and of memory are "
+             "derived from the machine file.",
         ours=ours,
         tables=[Table("Time (µs)", ("collective", "cycle level", "event level", "difference"), rows, folded=True)],
         plots={"event-level": draw})
@@ -128,28 +132,30 @@ def evaluate_contention(setup: Scope, results: Results) -> Findings:
     ours = Quantities()
     ours.add("contention_link_within", link_percent, "%",
              f"slowdowns within {_POINTS} points, copies up to a link's rate", at_least=100)
-    ours.add("contention_within", all_percent, "%", "the same, of up to four links", at_least=100)
+    ours.add("contention_within", all_percent, "%",
+             f"slowdowns within {_POINTS} points, copies up to four links' rate", at_least=100)
     ours.add("contention_largest_points", max(map(abs, errors)), "points",
              "slowdown, event against cycle level, largest", at_most=_POINTS)
     return Findings(
-        text="Slowdowns that the event level gives kernels beside copies are within "
+        text="For kernels that run next to copies, the event level's slowdown is within "
              f"{_POINTS} points of the cycle level's in {sum(near_cases[_OF_A_LINK])} of "
-             f"{len(near_cases[_OF_A_LINK])} cases up to the rate of a link, and in {sum(near_cases[_RATES[-1]])} of "
-             f"all {len(errors)}. It serves streams in turn, each up to what it asks for on average: a GEMM that loads "
-             "one block of K ahead waits earlier, for loads that come late.",
+             f"{len(near_cases[_OF_A_LINK])} cases with copies up to the rate of a link, and in "
+             f"{sum(near_cases[_RATES[-1]])} of all {len(errors)} cases. The event level serves streams in turn, each "
+             "up to its average demand. On the cycle level a GEMM waits earlier, because it loads only one block of K "
+             "ahead and single loads return late.",
         ours=ours,
-        tables=[Table("Slowdown beside copies",
+        tables=[Table("Slowdown next to copies",
                       ("kernel, machine", "copies (GB/s, read and written)", "alone (µs)", "DRAM alone (GB/s)",
-                       "cycle level", "event level", "points between"), rows)],
-        plots={"contention": lambda: plots.beside_each_other(
-            slowdowns, "slowdown on the cycle level", "on the event level")})
+                       "cycle level", "event level", "difference (points)"), rows)],
+        plots={"contention": lambda: plots.scatter_pairs(
+            slowdowns, "slowdown on the cycle level", "slowdown on the event level")})
 
 
 def _tasks_contention(setup: Scope) -> list[KernelTask]:
     return [task for *_, alone, beside, _ in _cases_contention(setup) for task in (alone, beside)]
 
 
-CONTENTION = Figure("contention", "Kernels beside copies, on the event level and on the cycle level", _tasks_contention,
+CONTENTION = Figure("contention", "Kernels next to copies, on the event and the cycle level", _tasks_contention,
                     evaluate_contention)
 
 
@@ -226,13 +232,13 @@ def evaluate_networks(setup: Scope, results: Results) -> Findings:
     ours = Quantities()
     ours.add("network_error_max_percent", worst, "%", "events against closed form, largest", at_most=3)
     return Findings(
-        text="Collectives on tori of 16, 64 and 128 GPUs, on a switch, and on nodes with a network card per GPU take "
-             f"what closed forms of their links say, within {worst:.1f} %.",
+        text="On tori of 16, 64 and 128 GPUs, on a switch, and on nodes with a network card per GPU, the event level's "
+             f"times of collectives are within {worst:.1f} % of closed forms of the links.",
         ours=ours,
         tables=[Table("Time (µs)", ("collective", "events", "closed form", "difference", "busiest link"), [
             (task.label, f"{time.ns / 1e3:,.1f}", f"{task.closed_form_ns() / 1e3:,.1f}", f"{error:+.2f} %",
              f"{100 * time.busiest_link:.0f} %") for (task, time), error in zip(times, errors)], folded=True)])
 
 
-NETWORKS = Figure("networks", "Collectives on networks, events against closed forms", _tasks_networks,
+NETWORKS = Figure("networks", "Collectives on networks, event level against closed forms", _tasks_networks,
                   evaluate_networks, paper="fused")

@@ -29,7 +29,7 @@ _FUSED = (BASELINE, "t3-mca")
 _SLICED, _BOTH_WAYS = Exchange("ar"), Exchange("ar", "both-rings")
 _SLICED_COLOURS = {"after": plots.LIGHT, "within": plots.BLUE, "bound": plots.ORANGE, "both": plots.GREEN}
 _SLICED_TITLES = {"after": "T3-MCA, then the all-gather", "within": "T3-MCA, all-reduce by slices",
-                  "bound": "longest of GEMM, RS + AG", "both": "both ways around, T3-MCA and sequence"}
+                  "bound": "bound: the longer of GEMM and RS + AG", "both": "T3-MCA over sequential, both ways around"}
 
 
 def _tasks_all_reduce(setup: Scope) -> list[KernelTask]:
@@ -68,27 +68,28 @@ def _evaluate_all_reduce(setup: Scope, results: Results) -> Findings:
             ("all_reduce_max", percent(max(series["within"])), "speedup over sequential, largest"),
             ("over_t3_mca_geomean", percent(geomean(after_ratios)), "speedup over T3-MCA, geomean"),
             ("over_t3_mca_min", percent(min(after_ratios)), "speedup over T3-MCA, smallest"),
-            ("share_of_bound", 100 * geomean(bound_shares), "of the bound's speedup, geomean"),
+            ("share_of_bound", 100 * geomean(bound_shares), "share of the bound's speedup, geomean"),
             ("both_ways_geomean", percent(geomean(series["both"])),
-             "both ways around, over a sequence that goes both ways, geomean"),
-            ("both_ways_max", percent(max(series["both"])), "the same, largest"),
+             "both ways around, speedup over such a sequence, geomean"),
+            ("both_ways_max", percent(max(series["both"])), "both ways around, largest"),
             ("both_ways_share_of_bound", 100 * geomean(both_bound_shares),
-             "the same, of its bound's speedup, geomean")):
+             "both ways around, share of the bound's speedup, geomean")):
         ours.add(f"{name}_percent", value, "%", title)
     return Findings(
-        text=f"Gathered slice by slice while later slices are made and reduced, layers are "
-             f"{ours['all_reduce_geomean_percent']:.1f} % faster than sequential on geometric mean, and "
-             f"{ours['over_t3_mca_geomean_percent']:.1f} % faster than T3-MCA with an all-gather after it. That is "
-             f"{ours['share_of_bound_percent']:.0f} % of what the bound allows, the longer of GEMM and both rings. "
-             f"Both ways around they are {ours['both_ways_geomean_percent']:.1f} % faster than such a sequence.",
+        text="If each slice is gathered while later slices are computed and reduced, layers are "
+             f"{ours['all_reduce_geomean_percent']:.1f} % faster than sequential (geometric mean), and "
+             f"{ours['over_t3_mca_geomean_percent']:.1f} % faster than T3-MCA followed by an all-gather. This is "
+             f"{ours['share_of_bound_percent']:.0f} % of the speedup of the bound, the longer of the GEMM and the two "
+             f"rings. With rings in both directions they are {ours['both_ways_geomean_percent']:.1f} % faster than a "
+             "sequence that uses both directions.",
         cases=cases, ours=ours,
-        tables=[Table("Speedup over sequential, and where the rest went", (
-            "sub-layer", "slices", "all-gather after it", "all-reduce by slices", "bound", "both ways around",
-            "its bound", "window held it (µs)", "tail (µs)"), rows)],
+        tables=[Table("Speedup over sequential, and losses", (
+            "sub-layer", "slices", "then all-gather", "all-reduce by slices", "bound", "both ways around",
+            "bound both ways", "blocked by window (µs)", "tail (µs)"), rows)],
         plots={"all-reduce": lambda: layer_bars(setup.layers, series, _SLICED_COLOURS, _SLICED_TITLES, columns=2)})
 
 
-ALL_REDUCE = Figure("all-reduce", "The all-gather after the GEMM, tile by tile, too", _tasks_all_reduce,
+ALL_REDUCE = Figure("all-reduce", "The all-gather overlapped as well, tile by tile", _tasks_all_reduce,
                     _evaluate_all_reduce, paper="beyond")
 
 # After section 7.4: Track & Trigger around a switch that adds and copies, and that switch alone.
@@ -128,21 +129,22 @@ def _evaluate_in_switch(setup: Scope, results: Results) -> Findings:
             ("both_geomean", percent(geomean(series["both"])), "T3-MCA with the switch over sequential, geomean"),
             ("both_over_t3_mca_geomean", percent(geomean(over_t3)), "T3-MCA with the switch over T3-MCA, geomean"),
             ("both_over_t3_mca_max", percent(max(over_t3)), "T3-MCA with the switch over T3-MCA, largest"),
-            ("share_of_bound", 100 * geomean(bound_shares), "of the bound's speed, geomean")):
+            ("share_of_bound", 100 * geomean(bound_shares), "share of the bound's speed, geomean")):
         ours.add(f"{name}_percent", value, "%", title)
     return Findings(
-        text=f"Around a switch that adds and copies, T3-MCA is {ours['both_over_t3_mca_geomean_percent']:.1f} % faster "
-             f"than without it on geometric mean, and {ours['both_geomean_percent']:.1f} % faster than sequential; the "
-             f"switch without Track & Trigger is {ours['in_switch_geomean_percent']:.1f} %. The bound is the longer of "
-             "the GEMM and its output once through a link.",
+        text="With a switch that adds and copies, T3-MCA is "
+             f"{ours['both_over_t3_mca_geomean_percent']:.1f} % faster than T3-MCA with a ring, and "
+             f"{ours['both_geomean_percent']:.1f} % faster than sequential (geometric means). The switch without Track "
+             f"& Trigger is {ours['in_switch_geomean_percent']:.1f} % faster than sequential. The bound is the longer "
+             "of the GEMM and one transfer of its output over a link.",
         cases=cases, ours=ours,
-        tables=[Table("Time (µs), and what a port's memory held at most", (
+        tables=[Table("Time (µs), and largest content of a port's memory", (
             "sub-layer", "sequential", "in-switch", "T3-MCA", "T3-MCA in the switch", "bound", "over T3-MCA",
-            "held (MB)"), rows)],
+            "content (MB)"), rows)],
         plots={"in-switch": lambda: layer_bars(setup.layers, series, _SWITCH_COLOURS, _SWITCH_TITLES)})
 
 
-IN_SWITCH = Figure("in-switch", "A switch that adds and copies, with T3 and without", _tasks_in_switch,
+IN_SWITCH = Figure("in-switch", "A switch that adds and copies, with and without T3", _tasks_in_switch,
                    _evaluate_in_switch, paper="beyond")
 
 # GEMMs after an all-gather, whose workgroups start when their activations have come.
@@ -188,21 +190,21 @@ def _evaluate_all_gather_gemm(setup: Scope, results: Results) -> Findings:
             ("t3_max", percent(max(series["t3"])), "speedup of T3 over sequential, largest"),
             ("t3_mca_geomean", percent(geomean(series["t3-mca"])), "speedup of T3-MCA over sequential, geomean"),
             ("ideal_geomean", percent(geomean(series[_BOUND])), "speedup of the ideal overlap, geomean"),
-            ("share_of_bound", 100 * geomean(bound_shares), "of the ideal's speedup, geomean"),
-            ("share_of_bound_min", 100 * min(bound_shares), "of the ideal's speedup, smallest"),
+            ("share_of_bound", 100 * geomean(bound_shares), "share of the ideal's speedup, geomean"),
+            ("share_of_bound_min", 100 * min(bound_shares), "share of the ideal's speedup, smallest"),
             ("closed_form_off_max", 100 * max(abs(ratio - 1) for ratio in form_ratios),
              "distance of T3 from the closed form, largest")):
         ours.add(f"{name}_percent", value, "%", title)
     return Findings(
-        text=f"A GEMM whose workgroups start when their activations have come is {ours['t3_geomean_percent']:.1f} % "
-             f"faster than one after its all-gather on geometric mean (T3-MCA: "
-             f"{ours['t3_mca_geomean_percent']:.1f} %), where the longer of the two alone would give "
-             f"{ours['ideal_geomean_percent']:.1f} %. A closed form from the GEMM's time alone, the ring and the last "
-             f"group's stage is met within {ours['closed_form_off_max_percent']:.1f} %.",
+        text="If workgroups start as soon as their activations have arrived, an all-gather and its GEMM are "
+             f"{ours['t3_geomean_percent']:.1f} % faster than one after the other (geometric mean; T3-MCA: "
+             f"{ours['t3_mca_geomean_percent']:.1f} %). The bound, the longer of the two alone, would give "
+             f"{ours['ideal_geomean_percent']:.1f} %. A closed form of the GEMM alone, the ring and the last group's "
+             f"stage is within {ours['closed_form_off_max_percent']:.1f} % of T3's times.",
         cases=cases, ours=ours,
         tables=[Table("Times in µs, and speedup over sequential", (
             "sub-layer", "GEMM alone", "all-gather alone", "sequential", "T3", "closed form",
-            *(TECHNIQUE_TITLES[name] for name in _SHOWN), "inputs not there (µs)"), rows)],
+            *(TECHNIQUE_TITLES[name] for name in _SHOWN), "waits for inputs (µs)"), rows)],
         plots={"all-gather-gemm": lambda: layer_bars(_gathered_layers(setup), series, plots.TECHNIQUE_COLOURS,
                                                      TECHNIQUE_TITLES)})
 

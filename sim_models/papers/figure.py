@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
+from t3sim.base.cache import digest
 from t3sim.machine import Machine
 from t3sim.papers.paper import Target
 from t3sim.runs.exchange import REDUCED, Exchange
@@ -15,7 +16,7 @@ from t3sim.runs.kernels import Kernel
 from t3sim.runs.plan import Plan
 from t3sim.study.results import RunResult
 from t3sim.study.tasks.sources import source_digest
-from t3sim.study.tasks.task import KernelTask, Task, digest, kernel_task
+from t3sim.study.tasks.task import KernelTask, Task, kernel_task
 from t3sim.study.techniques import kernels_of, run_result
 from t3sim.workload.workloads import SUBLAYERS, Workload, transformer_workload
 
@@ -34,13 +35,12 @@ PAPER_NAMES = {"t3": "T3", "fused": "Fused operators", "flux": "Flux", "dma": "D
                "today": "GPUs of today", "beyond": "Beyond the papers"}
 #: What a paper's report answers first, and the figure whose words and plot do.
 FIRST_ANSWERS = {"t3": ("How much faster is a sub-layer whose GEMM triggers its own reduce-scatter?", "figure16"),
-                 "fused": ("How much shorter are kernels that send what they compute?", "fused-operators"),
-                 "flux": ("How much of the communication do kernels hide that send, or wait, tile by tile?", "flux"),
+                 "fused": ("How much time do kernels save that send their own results?", "fused-operators"),
+                 "flux": ("How much communication do kernels hide that send, or wait, tile by tile?", "flux"),
                  "dma": ("Are DMA engines faster than kernels that copy?", "dma-all-gather"),
                  "amped": ("How far is the closed form from measured training?", "megatron"),
                  "today": ("What would Track & Trigger give an H100 or an MI300X, by layer and phase?", "today-layers"),
-                 "beyond": ("What does Track & Trigger gain if the all-gather follows tile by tile, too?",
-                            "all-reduce")}
+                 "beyond": ("What does Track & Trigger gain if the all-gather is overlapped as well?", "all-reduce")}
 
 TECHNIQUE_TITLES = {"sequential": "sequential", "t3": "T3", "t3-mca": "T3-MCA", "t3-mca+": "T3-MCA+",
                     "ideal-overlap": "ideal overlap", "ideal-rs-nmc": "ideal, RS with NMC"}

@@ -14,7 +14,7 @@ def tasks(setup: Scope) -> list[KernelTask]:
 
 
 def _pair(setup: Scope, layer: Workload) -> list[KernelTask]:
-    """Make the two tasks: one GPU that stands for all, and all GPUs."""
+    """Make the two tasks: a representative GPU, and all GPUs."""
     return [setup.task(kernels.REDUCE_SCATTER, layer, mirrored=mirrored) for mirrored in (True, False)]
 
 
@@ -37,9 +37,9 @@ def evaluate(setup: Scope, results: Results) -> Findings:
         "mirrored_error_max_percent": max(abs(percent(case["mirrored_over_all_gpus"])) for case in cases)}
     devices = setup.arrays[0].tp
     return Findings(
-        text=f"A ring reduce-scatter on {devices} GPUs: the {devices - 1} steps that exchange data differ from the "
-             f"closed form by {ours['exchange_error_geomean_percent']:.2f} % on geometric mean. One GPU that stands "
-             f"for all (\"mirrored\") takes the same time as all of them simulated, within "
+        text=f"In a ring reduce-scatter on {devices} GPUs, the {devices - 1} steps that exchange data differ from the "
+             f"closed form by {ours['exchange_error_geomean_percent']:.2f} % (geometric mean). Simulating one "
+             "representative GPU (\"mirrored\") and simulating all GPUs give the same time within "
              f"{ours['mirrored_error_max_percent']:.2f} %.",
         cases=cases, ours=ours,
         tables=[Table(f"Reduce-scatter on {devices} GPUs (µs); totals include the launch and the last local reduction",
@@ -52,14 +52,13 @@ def _draw(cases: list[dict]):
     figure, axes = plots.figure(3.2, width=0.7)
     x = [case["size_bytes"] / 1e6 for case in cases]
     for key, title, marker, colour in (("closed_form_ns", "closed form of the exchange", "", plots.BLACK),
-                                       ("mirrored_ns", "one GPU for all", "o", plots.BLUE),
-                                       ("all_gpus_ns", "all GPUs", "x", plots.ORANGE)):
+                                       ("mirrored_ns", "a representative GPU", "o", plots.BLUE),
+                                       ("all_gpus_ns", "all GPUs simulated", "x", plots.ORANGE)):
         axes.plot(x, [case[key] / 1e3 for case in cases], marker=marker, linestyle="--" if not marker else "",
                   color=colour, label=title, markersize=7, fillstyle="none", markeredgewidth=1.5)
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.set_xticks(x, [f"{size:g}" for size in x])
-    axes.set_xlabel("array (MB)")
+    plots.log_axis(axes, "x", x)
+    plots.log_axis(axes, "y")
+    axes.set_xlabel("array size (MB)")
     axes.set_ylabel("time (µs)")
     axes.legend()
     return figure

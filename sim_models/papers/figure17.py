@@ -46,10 +46,10 @@ def evaluate(setup: Scope, results: Results) -> Findings:
                      f"{rate.sum(axis=1).max():,.0f}"))
     layer = setup.timed_layer
     return Findings(
-        text=f"{layer.title} with {layer.m // 1024}K tokens, in windows of {WINDOW_NS / 1000:g} µs; in "
-             f"{100 * np.mean(write_windows):.0f} % of those of the GEMM alone there are more writes than reads. "
-             f"Beside the reduce-scatter the GEMM takes {slower_percent['T3']:.1f} % longer under round robin (T3) and "
-             f"{slower_percent['T3-MCA']:.1f} % longer under T3-MCA.",
+        text=f"{layer.title} with {layer.m // 1024}K tokens, in windows of {WINDOW_NS / 1000:g} µs. In "
+             f"{100 * np.mean(write_windows):.0f} % of the windows of the GEMM alone, writes exceed reads. Overlapped "
+             f"with the reduce-scatter, the GEMM takes {slower_percent['T3']:.1f} % longer with round robin (T3) and "
+             f"{slower_percent['T3-MCA']:.1f} % longer with T3-MCA.",
         ours={"gemm_slower_t3_percent": slower_percent["T3"], "gemm_slower_t3_mca_percent": slower_percent["T3-MCA"],
               "gemm_write_windows_percent": 100 * float(np.mean(write_windows))},
         cases=[{"figure": "figure17", "kernel": _KERNELS[title].name, "model": layer.model,
@@ -58,8 +58,8 @@ def evaluate(setup: Scope, results: Results) -> Findings:
                 "window_ns": kernel.traffic.window_cycles / clock, "purposes": list(PURPOSES),
                 "bytes_per_window": [list(window) for window in kernel.traffic.windows]}
                for title, kernel in kernel_results.items()],
-        tables=[Table("The same in numbers: times (µs), DRAM traffic (MB), largest rate (GB/s)",
-                      ("kernel", "GEMM ends", "all ends", "GEMM reads", "GEMM writes", "RS reads", "RS writes",
+        tables=[Table("Times (µs), DRAM traffic (MB) and peak rate (GB/s)",
+                      ("kernel", "end of GEMM", "end of all", "GEMM reads", "GEMM writes", "RS reads", "RS writes",
                        "peak"), rows)],
         plots={"figure17": lambda: _draw(rates, ends, 0.0, 1.0),
                **({"figure17-zoom": lambda: _draw(rates, ends, *_ZOOM)} if len(alone_rates) > _MOST_SHAPES else {})})
@@ -85,12 +85,12 @@ def _draw(rates: dict[str, tuple[np.ndarray, np.ndarray]], ends: dict[str, float
             ax.stairs(above, edges[:len(rate) + 1], baseline=below, fill=True, color=colour, linewidth=0, label=label,
                       rasterized=len(rate) > _MOST_SHAPES)
             below = above
-        ax.axvline(ends[title] / 1e3, color=plots.BLACK, linewidth=0.9, linestyle="--")
+        ax.axvline(ends[title] / 1e3, color=plots.BLACK, linewidth=0.9, linestyle="--", label="end of the GEMM")
         ax.set_title(title, loc="left", fontsize=9, pad=3)
-        ax.set_ylabel("GB/s")
         ax.set_xlim(first * longest, last * longest)
-    axes[0].legend(loc="lower right", ncols=4, bbox_to_anchor=(1.0, 1.0), borderaxespad=0.1)
-    axes[-1].set_xlabel("time (µs); dashed: the GEMM's end")
+    axes[0].legend(loc="lower right", ncols=5, bbox_to_anchor=(1.0, 1.0), borderaxespad=0.1)
+    axes[1].set_ylabel("DRAM traffic (GB/s)")
+    axes[-1].set_xlabel("time (µs)")
     return figure
 
 

@@ -114,12 +114,12 @@ def evaluate_figure4(setup: Scope, results: Results) -> Findings:
              f"{100 * split.communication_share:.0f} %")
             for layer, split in zip(iterations, split_iterations)]
     return Findings(
-        text=f"Communication takes up to {ours['mega_gpt_2_communication_max_percent']:.0f} % of an iteration of "
-             f"Mega-GPT-2 and {ours['t_nlg_communication_max_percent']:.0f} % of T-NLG's, if every GPU computes the "
-             "whole attention (section 6.3 says that it is not sliced, and gives it 40 to 45 % of the time). With the "
-             "attention split over the GPUs the shares are "
+        text="If every GPU computes the whole attention, communication takes up to "
+             f"{ours['mega_gpt_2_communication_max_percent']:.0f} % of an iteration of Mega-GPT-2 and "
+             f"{ours['t_nlg_communication_max_percent']:.0f} % of T-NLG. (Section 6.3 says that the attention is not "
+             "sliced and takes 40 to 45 % of the time.) If the attention is split over the GPUs, the shares are "
              f"{split_shares['mega_gpt_2_communication_max_percent']:.0f} and "
-             f"{split_shares['t_nlg_communication_max_percent']:.0f} %: the paper's four shares lie between the two.",
+             f"{split_shares['t_nlg_communication_max_percent']:.0f} %. The paper's four shares are between the two.",
         ours={**ours, **{f"{key}_split_attention": value for key, value in split_shares.items()}},
         ranges=ranges(_largest(_iterations(sample, UNFUSED)) for sample in samples(cluster, setup.seed)),
         tables=[Table("Shares of a layer's time", ("model", "all-reduce", "sliced GEMM and all-reduce", "attention",
@@ -138,7 +138,7 @@ def _draw_figure4(iterations: list[LayerIteration]):
     axes.set_xticks(range(len(iterations)), [f"{layer.title}\n{layer.phase}" for layer in iterations], rotation=60,
                     ha="right", fontsize=7)
     axes.set_ylabel("share of the time (%)")
-    axes.legend(loc="upper center", ncols=4, bbox_to_anchor=(0.5, 1.16))
+    plots.legend_above(axes, 4)
     return figure
 
 
@@ -182,9 +182,10 @@ def evaluate_figure19(setup: Scope, results: Results) -> Findings:
     layer_gains = _layer_gains(cluster, runs)
     ours = _gains(layer_gains, large)
     return Findings(
-        text=f"Whole iterations of the smaller models gain {ours['training_t3_mca_geomean_percent']:.1f} % in training "
-             f"and {ours['prompt_t3_mca_geomean_percent']:.1f} % in the prompt phase with T3-MCA, each sub-layer with "
-             "the speedup that was simulated for it; the shares of the sub-layers are those of figure 4.",
+        text="With T3-MCA, whole iterations of the smaller models gain "
+             f"{ours['training_t3_mca_geomean_percent']:.1f} % in training and "
+             f"{ours['prompt_t3_mca_geomean_percent']:.1f} % in the prompt phase (geometric means). Each sub-layer has "
+             "its own simulated speedup; its share of the iteration is taken from figure 4.",
         ours=ours,
         ranges=ranges(_gains(_layer_gains(sample, runs), large) for sample in samples(cluster, setup.seed)),
         tables=[Table("Speedup of whole iterations", ("model", "sliced share", *(TECHNIQUE_TITLES[name] for name in
@@ -201,6 +202,8 @@ def _draw_figure19(layer_gains):
     plots.grouped_bars(axes, [f"{layer.title}\n{layer.phase}" for layer, _ in layer_gains], series,
                        plots.TECHNIQUE_COLOURS, TECHNIQUE_TITLES, baseline=1.0)
     axes.tick_params(axis="x", labelrotation=60, labelsize=7)
+    axes.set_ylabel("speedup of the iteration")
+    plots.legend_above(axes, len(series))
     return figure
 
 

@@ -60,13 +60,12 @@ def speedup_table(runs: list[RunResult]) -> Table:
 
 
 def draw_speedups(figure_name: str, runs: list[RunResult]):
-    """Draw bars per sub-layer and their geomean, with the paper's beside it where its text has one."""
-    figure, axes = plots.figure(3.6)
+    """Draw bars per sub-layer and their geomean, with the paper's geomean if its text has one."""
     series = {name: [run.speedup[name] for run in runs] + [geomean(run.speedup[name] for run in runs)]
               for name in FASTER}
-    plots.grouped_bars(axes, [short_title(run.workload) for run in runs] + ["geomean"], series,
-                       plots.TECHNIQUE_COLOURS, TECHNIQUE_TITLES, baseline=1.0)
-    last, width = len(runs), plots.GROUP_WIDTH / len(FASTER)
+    figure = layer_bars([run.workload for run in runs], series, plots.TECHNIQUE_COLOURS, TECHNIQUE_TITLES,
+                        more=("geomean",))
+    axes, last, width = figure.axes[0], len(runs), plots.GROUP_WIDTH / len(FASTER)
     label = "the paper's geomean"
     for index, name in enumerate(FASTER):
         target = TARGETS[figure_name].get(f"{key_of(name)}_geomean_percent")
@@ -74,16 +73,9 @@ def draw_speedups(figure_name: str, runs: list[RunResult]):
             left = last - plots.GROUP_WIDTH / 2 + index * width
             axes.plot([left, left + width], [1 + target.paper / 100] * 2, color=plots.RED, linewidth=2, label=label)
             label = None
-    name_groups(axes, [run.workload for run in runs])
-    axes.set_ylabel("speedup over sequential")
     axes.set_ylim(1.0, max(1.55, max(map(max, series.values())) + 0.02))
-    axes.legend(loc="upper center", ncols=6, bbox_to_anchor=(0.5, 1.13))
+    plots.legend_above(axes, 6)
     return figure
-
-
-def name_groups(axes, workloads: Iterable[Workload]) -> None:
-    """Write model and TP below the sub-layers' names."""
-    plots.name_groups(axes, map(group_title, workloads), 0.11)
 
 
 def name_layers(axes, workloads: Sequence[Workload]) -> None:
@@ -91,15 +83,15 @@ def name_layers(axes, workloads: Sequence[Workload]) -> None:
     axes.set_xticks(range(len(workloads)), map(short_title, workloads))
     axes.set_xlim(-0.6, len(workloads) - 0.4)
     axes.tick_params(axis="x", length=0)
-    name_groups(axes, workloads)
+    plots.name_groups(axes, map(group_title, workloads), 0.11)
 
 
 def layer_bars(workloads: Sequence[Workload], series: dict[str, list[float]], colours: dict[str, str],
-               titles: dict[str, str], columns: int = 3):
-    """Draw speedups of sub-layers over sequential, under a legend of so many columns."""
+               titles: dict[str, str], columns: int = 3, more: tuple[str, ...] = ()):
+    """Draw speedups of sub-layers, and of `more` groups, over sequential, under a legend of so many columns."""
     figure, axes = plots.figure(3.6)
-    plots.grouped_bars(axes, [*map(short_title, workloads)], series, colours, titles, baseline=1.0)
-    name_groups(axes, workloads)
+    plots.grouped_bars(axes, [*map(short_title, workloads), *more], series, colours, titles, baseline=1.0)
+    plots.name_groups(axes, [*map(group_title, workloads), *("" for _ in more)], 0.11)
     axes.set_ylabel("speedup over sequential")
-    axes.legend(loc="upper center", ncols=columns, bbox_to_anchor=(0.5, 1.13 if columns > 2 else 1.2))
+    plots.legend_above(axes, columns)
     return figure

@@ -76,8 +76,7 @@ class LibraryKernel:
             "cluster": self.cluster, "block_k": self.block_k * max(1, self.stages // (2 * places)), "load_buffers": 2,
             "workgroups_per_cu": places, "k_parts": self.parts,
             "epilogue_ns": gpu.epilogue_ns * high * wide / (gpu.tile_m * gpu.tile_n)}
-        return machine.model_copy(update={"name": f"{machine.name} with {self}",
-                                          "gpu": gpu.model_copy(update=gpu_keys)})
+        return machine.changed(gpu=gpu_keys).model_copy(update={"name": f"{machine.name} with {self}"})
 
     def __str__(self) -> str:
         parts = f", K in {self.parts}" if self.parts > 1 else ""
@@ -137,9 +136,8 @@ class MeasuredGemms:
     def machine_of(self, gpu: str) -> Machine:
         """Return the machine with as many compute units as a GPU has."""
         units, machine = self.gpus[gpu], self.machine
-        return machine if units is None else machine.model_copy(update={
-            "gpu": machine.gpu.model_copy(update={"compute_units": units}),
-            "name": f"{machine.name} with {units} units"})
+        return machine if units is None else machine.changed(gpu=dict(compute_units=units)).model_copy(
+            update={"name": f"{machine.name} with {units} units"})
 
     @cached_property
     def rows(self) -> tuple[MeasuredGemm, ...]:
@@ -196,16 +194,17 @@ class MeasuredGemms:
                     ours.add(f"{self.key}_{name}{suffix}_mean", mean_error[group], "%", f"mean error, {group}",
                              at_most=_WITHIN)
         return Findings(
-            text=f"{within_percent[_WHOLE]:.0f} % of the {len(errors[_WHOLE])} GEMMs that have a tile for each unit "
-                 f"are within {_WITHIN} % of an {self.gpu_title}'s times, "
-                 f"{within_percent[f'{_WHOLE}, {_LIBRARY}']:.0f} % with its library's kernel. {self.remarks}",
+            text=f"Of the {len(errors[_WHOLE])} GEMMs with a tile for each compute unit, "
+                 f"{within_percent[_WHOLE]:.0f} % are within {_WITHIN} % of the times measured on an "
+                 f"{self.gpu_title}; with its library's kernel, {within_percent[f'{_WHOLE}, {_LIBRARY}']:.0f} %. "
+                 f"{self.remarks}",
             ours=ours,
             tables=[Table(f"{self.machine_name} beside an {self.gpu_title}", (
                 *(["GPU"] if len(self.gpus) > 1 else []), "M x N x K", "kernel", "measured (µs)", "ours (µs)", "error",
                 "library's kernel", "with it (µs)", "its error",
                 "measured (TFLOP/s)", "ours (TFLOP/s)"), rows)],
-            plots={f"{self.key}-gemms": lambda: plots.beside_each_other(
-                times, "measured (µs)", "on the cycle level (µs)")})
+            plots={f"{self.key}-gemms": lambda: plots.scatter_pairs(
+                times, f"measured time on an {self.gpu_title} (µs)", "time on the cycle level (µs)")})
 
     def figure(self, title: str) -> Figure:
         """Make the figure of the evaluation."""
@@ -220,15 +219,15 @@ def _group(machine: Machine, task: KernelTask) -> str:
 
 H100 = MeasuredGemms(
     "h100", "H100", "h100-t3", "gemms_hopper", {"NVIDIA H100 80GB HBM3": None}, {}, 650.0,
-    "A library has dozens of kernels, the machine two. Of cuBLAS's only what names say is taken, tile, stages and "
-    "cluster, and where K is cut as many parts as fill the units. No constant comes from these rows but the share of "
-    "the peak that clock and power leave.")
+    "A library has dozens of kernels, the machine has two. Kernels of cuBLAS are modelled from their names, which give "
+    "tile, stages and cluster; if K is split, it is split into as many parts as fill the units. The only constant from "
+    "these rows is the share of the peak that clock and power leave.")
 MI300X = MeasuredGemms(
     "mi300x", "MI300X", "mi300x-t3", "gemm_throughput", {"AMD MI300X": None, "MI308X": 80},
     {"AMD MI300X": "mi300x", "MI308X": "mi308x"}, 4000.0,
-    "An MI308X is one with 80 of its units. Which kernel ran is not published: it is the fastest of hipBLASLt's by the "
-    "model of that library. The share of the peak that clock and power leave is one number for the "
-    "largest GEMM of MI300X, MI308X and MI325X each, of which the first is in the table; no other constant comes from "
+    "An MI308X is modelled as an MI300X with 80 compute units. The kernels that ran are not published; the fastest "
+    "kernel by the model of hipBLASLt is taken. The share of the peak that clock and power leave is one number for the "
+    "largest GEMMs of MI300X, MI308X and MI325X, of which the first is in the table; no other constant comes from "
     "these rows.")
-H100_GEMMS = H100.figure("Isolated GEMMs on a GPU of today, beside an H100's")
-MI300X_GEMMS = MI300X.figure("Isolated GEMMs on a GPU with a memory-side cache, beside an MI300X's and an MI308X's")
+H100_GEMMS = H100.figure("Isolated GEMMs, compared with an H100")
+MI300X_GEMMS = MI300X.figure("Isolated GEMMs with a memory-side cache, compared with an MI300X and an MI308X")

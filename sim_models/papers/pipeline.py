@@ -13,9 +13,8 @@ from t3sim.papers.csv_tables import FOLDER, csv_tables
 from t3sim.papers.figure import Figure, Scope
 from t3sim.papers.paper import TARGETS, compare
 from t3sim.papers.report import render_report
-from t3sim.study.tasks.kept import KeptResults
 from t3sim.study.tasks.runner import Monitor, Outcome, run_tasks
-from t3sim.study.tasks.store import Store
+from t3sim.study.tasks.store import KeptResults, Store
 from t3sim.study.tasks.task import KernelTask, Task, WarmUpTask
 
 _PROJECT = Path(__file__).resolve().parents[2]
@@ -89,7 +88,7 @@ def check_out(out: Path) -> None:
     try:
         (out / "cache").mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise BadInput(f"--out {str(out)!r} cannot be made: {error.strerror}") from None
+        raise BadInput(f"--out {str(out)!r} cannot be created: {error.strerror}") from None
     if not os.access(out, os.W_OK) or not os.access(out / "cache", os.W_OK):
         raise BadInput(f"--out {str(out)!r} cannot be written: permission denied")
 

@@ -81,9 +81,9 @@ def evaluate(setup: Scope, results: Results) -> Findings:
     widest = max(spans, key=lambda parameter: max(spans[parameter]) - min(spans[parameter]))
     narrowest = min(spans, key=lambda parameter: max(spans[parameter]) - min(spans[parameter]))
     return Findings(
-        text=f"{setup.varied_layer.title}, one parameter at a time; the dotted line is the default. T3-MCA's speedup "
-             f"depends most on the {_lower(widest.title)}, from {percent(min(spans[widest])):.1f} to "
-             f"{percent(max(spans[widest])):.1f} %, and least on the {_lower(narrowest.title)}.",
+        text=f"{setup.varied_layer.title}, one parameter varied at a time; a dotted line marks the default. T3-MCA's "
+             f"gain depends most on the {_lower(widest.title)} ({percent(min(spans[widest])):.1f} to "
+             f"{percent(max(spans[widest])):.1f} %), and least on the {_lower(narrowest.title)}.",
         cases=[case("sensitivity", run, parameter=parameter.key, value=value)
                for parameter, runs in series.items() for value, run in runs.items()],
         ours={f"{parameter.key.replace('.', '_')}_t3_mca_span_points": 100 * (max(span) - min(span))
@@ -115,11 +115,11 @@ def _draw(setup: Scope, parameter: Parameter, runs: dict[Any, RunResult]):
     axes.axvline(list(runs).index(parameter.machine_value(setup)), color=plots.BLACK, linewidth=0.8, linestyle=":")
     axes.set_xticks(places, [parameter.format_value(value) for value in runs])
     axes.set_xlabel(parameter.title)
-    axes.set_ylabel("speedup")
+    axes.set_ylabel("speedup over sequential")
     low = min(min(run.speedup[name] for name in _TECHNIQUES) for run in runs.values())
     axes.set_ylim(min(1.0, low), 1.55)
     axes.legend(loc="lower right", ncols=3, bbox_to_anchor=(1.0, 1.0), columnspacing=1.0, handlelength=1.6)
     return figure
 
 
-SENSITIVITY = Figure("sensitivity", "What the result depends on (sensitivity)", tasks, evaluate)
+SENSITIVITY = Figure("sensitivity", "Sensitivity to the machine's parameters", tasks, evaluate)

@@ -54,10 +54,10 @@ def evaluate_figure16(setup: Scope, results: Results) -> Findings:
     ours = _gains(runs)
     best = max(runs, key=lambda run: run.speedup["t3-mca"])
     return Findings(
-        text=f"T3-MCA makes the {len(runs)} sub-layers {ours['t3_mca_geomean_percent']:.1f} % faster on geometric "
-             f"mean, at most {ours['t3_mca_max_percent']:.1f} % ({best.workload.title}); a perfect overlap would give "
-             f"{ours['ideal_overlap_geomean_percent']:.1f} %. The all-gather, about as long as the reduce-scatter, "
-             "stays exposed in all of them, so no speedup can exceed 1.5 by much.",
+        text=f"T3-MCA makes the {len(runs)} sub-layers {ours['t3_mca_geomean_percent']:.1f} % faster (geometric mean), "
+             f"and at most {ours['t3_mca_max_percent']:.1f} % ({best.workload.title}). A perfect overlap would give "
+             f"{ours['ideal_overlap_geomean_percent']:.1f} %. The all-gather takes about as long as the reduce-scatter "
+             "and is never hidden, so no speedup can be much above 1.5.",
         cases=[case("figure16", run) for run in runs], ours=ours,
         tables=[speedup_table(runs)],
         plots={"figure16": lambda: draw_speedups("figure16", runs)})
@@ -74,9 +74,9 @@ def evaluate_figure15(setup: Scope, results: Results) -> Findings:
                      f"{100 * base.gemm_ns / base.total_ns:.0f} %", f"{base.gemm_ns / base.rs_ns:.2f}",
                      f"{run.workload.flop / base.gemm_ns / 1e3:.1f}"))
     return Findings(
-        text=f"Communication takes {100 * min(shares):.0f} to {100 * max(shares):.0f} % of a sub-layer that runs its "
-             "kernels one after the other. Where GEMM and reduce-scatter take the same time (GEMM over RS = 1), "
-             "overlap has most to hide.",
+        text=f"If kernels run one after the other, communication takes {100 * min(shares):.0f} to "
+             f"{100 * max(shares):.0f} % of a sub-layer's time. Overlap can gain most if GEMM and reduce-scatter take "
+             "equally long (GEMM over RS = 1).",
         ours={"communication_share_min_percent": 100 * min(shares),
               "communication_share_max_percent": 100 * max(shares)},
         cases=[case("figure15", run) for run in runs],
@@ -93,7 +93,7 @@ def _draw_shares(runs: list[RunResult]):
                                           ("AG", "ag_ns", plots.LIGHT, ""))), edgecolor="white", linewidth=0.5)
     name_layers(axes, [run.workload for run in runs])
     axes.set_ylabel("share of the time (%)")
-    axes.legend(loc="upper center", ncols=3, bbox_to_anchor=(0.5, 1.14))
+    plots.legend_above(axes, 3)
     return figure
 
 
@@ -125,10 +125,10 @@ def evaluate_figure18(setup: Scope, results: Results) -> Findings:
                      f"{entry['rs_read_ratio']:.2f}", f"{entry['write_ratio']:.3f}",
                      f"{100 * entry['dram_change']:+.1f} %"))
     return Findings(
-        text=f"With T3-MCA a sub-layer moves {-ours['dram_change_mean_percent']:.1f} % fewer bytes to and from DRAM "
-             f"on average, {-ours['dram_change_max_percent']:.1f} % at most. Near-memory reduction takes away reads of "
-             "partial copies and the last pass, the first chunk never touches its own DRAM, and an output that "
-             "bypasses the cache leaves it to the inputs.",
+        text=f"T3-MCA reduces a sub-layer's DRAM traffic by {-ours['dram_change_mean_percent']:.1f} % on average and "
+             f"by {-ours['dram_change_max_percent']:.1f} % at most. Near-memory reduction saves the reads of partial "
+             "sums and the last pass, the first chunk is sent without being stored in the GPU's own DRAM, and the "
+             "output bypasses the cache, which leaves more room for the inputs.",
         cases=cases, ours=ours,
         tables=[Table("DRAM traffic of one GPU, sequential → T3-MCA (MB), and ratios sequential over T3-MCA",
                       ("sub-layer", "GEMM reads", "GEMM writes", "RS reads", "RS writes", "AG", "GEMM read ratio",
@@ -162,9 +162,9 @@ def evaluate_tp32(setup: Scope, results: Results) -> Findings:
     for name in FASTER:
         ours |= geomean_and_max(key_of(name), [run.speedup[name] for run in runs])
     return Findings(
-        text=f"On the larger models T3-MCA gains {ours['t3_mca_geomean_percent']:.1f} % on geometric mean and "
+        text=f"On the larger models T3-MCA gains {ours['t3_mca_geomean_percent']:.1f} % (geometric mean) and "
              f"{ours['t3_mca_max_percent']:.1f} % at most. A perfect overlap would give "
-             f"{ours['ideal_overlap_geomean_percent']:.1f} %.",
+             f"{ours['ideal_overlap_geomean_percent']:.1f} % (geometric mean).",
         cases=[case("tp32", run) for run in runs], ours=ours, tables=[speedup_table(runs)],
         plots={"tp32": lambda: draw_speedups("tp32", runs)})
 

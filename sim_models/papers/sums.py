@@ -133,9 +133,6 @@ _COLOURS = {"ring-bf16": plots.BLACK, "stochastic-bf16": plots.GREY, "array-fp32
             "wire-fp32": plots.GREEN, "mx-e4m3": plots.ORANGE, "mx-e5m2": plots.RED, "ring-mx-e4m3": plots.PURPLE}
 
 
-_PERCENT = (0.2, 0.5, 1, 2, 5, 10, 20)  #: marks of the plot
-
-
 def error(total: np.ndarray, parts: np.ndarray) -> float:
     """Return how far a sum is from that of `parts` in float64, in percent.
 
@@ -183,10 +180,11 @@ def evaluate(setup: Scope, results: Results) -> Findings:
         errors["gradients"][name] for name in ("ring-bf16", "array-fp32", "direct-bf16"))
     head = ("parts", *map(str, GPUS))
     return Findings(
-        text=f"Added up in bf16, gradients of {GPUS[-1]} GPUs are {ring_errors.error[-1]:.2f} % from float64, of "
-             f"{GPUS[0]} {ring_errors.error[0]:.2f} %: an error that grows as the square root of their number. In fp32 "
-             f"it is {array_errors.error[-1]:.2f} %, no more than of {GPUS[0]}. Parts that are added as they come in "
-             f"bf16 give {direct_errors.moved[-1]:.0f} % of the elements other bits when they come in another order.",
+        text=f"The bf16 sum of the gradients of {GPUS[-1]} GPUs differs from float64 by {ring_errors.error[-1]:.2f} %, "
+             f"of {GPUS[0]} GPUs by {ring_errors.error[0]:.2f} %: the error grows with the square root of the number "
+             f"of GPUs. With sums in fp32 it is {array_errors.error[-1]:.2f} %, no more than for {GPUS[0]} GPUs. If "
+             "parts are added in bf16 in the order in which they arrive, another order changes "
+             f"{direct_errors.moved[-1]:.0f} % of the elements.",
         cases=[{"figure": "sums", "numbers": name, "gpus": list(GPUS), "way": way} | {
             f"{key}_percent": values for key, values in asdict(way_errors).items()}
             for name, ways in errors.items() for way, way_errors in ways.items()],
@@ -209,11 +207,8 @@ def _draw(errors: dict[str, dict[str, list[float]]]):
     for axes, (name, way_errors) in zip(panels, errors.items()):
         for way, colour in _COLOURS.items():
             axes.plot(GPUS, way_errors[way], "o-", color=colour, markersize=3, linewidth=1.2, label=WAYS[way].title)
-        axes.set_xscale("log", base=2)
-        axes.set_yscale("log")
-        axes.set_yticks(_PERCENT, [f"{percent:g}" for percent in _PERCENT])
-        axes.set_yticks([], minor=True)
-        axes.set_xticks(GPUS, [str(gpus) for gpus in GPUS])
+        plots.log_axis(axes, "x", GPUS)
+        plots.log_axis(axes, "y")
         axes.set_xlabel("GPUs")
         axes.set_title(name)
     panels[0].set_ylabel("error (% of the sum)")
@@ -245,7 +240,7 @@ def _cases(setup: Scope) -> list[tuple[str, str, Exchange, KernelTask]]:
 
 #: A direct exchange alone: parts are added as they come, in a fixed point; or lie each in a buffer until all are there,
 #: and compute units add them in a fixed order.
-_FIXED_ORDER = {"added as they come, fixed point": ("reduce-scatter-nmc", Sums("fixed")),
+_FIXED_ORDER = {"added on arrival, fixed point": ("reduce-scatter-nmc", Sums("fixed")),
                 "a buffer for each source, bf16": ("reduce-scatter", Sums())}
 
 
@@ -280,16 +275,16 @@ def evaluate_cost(setup: Scope, results: Results) -> Findings:
     for name, value in slower.items():
         ours.add(f"{name}_fp32_array_over_bf16", value, "x", f"fp32 array over bf16, {name}, time")
     return Findings(
-        text=f"With sums in fp32 in memory and bf16 on links a GEMM with its reduce-scatter takes {slower['ring']:.2f} "
-             f"times as long around a ring, and {slower['direct']:.2f} times directly: DRAM moves twice the bytes of "
-             "the output, links the same.",
+        text="With fp32 sums in memory and bf16 on the links, a GEMM with its reduce-scatter takes "
+             f"{slower['ring']:.2f} times as long as in bf16 alone around a ring, and {slower['direct']:.2f} times "
+             "with direct transfers. DRAM moves twice as many bytes of the output, the links move the same.",
         cases=[{"figure": "sums-cost", "exchange": name, "sums": place, "ns": ns} for (name, place), ns
                in times.items()],
         ours=ours,
         tables=[Table("GEMM of 2048 x 4096 x 1024 with its reduce-scatter on 8 GPUs", (
             "exchange and sums", "fused (µs)", "DRAM columns (millions)", "sent by a GPU (MB)"), rows),
-                Table("A fixed order: that direct reduce-scatter alone", (
-                    "parts are", "in all (µs)", "after the last part (µs)", "DRAM columns (millions)",
+                Table("Fixed order of additions: direct reduce-scatter alone", (
+                    "parts", "total (µs)", "after the last part (µs)", "DRAM columns (millions)",
                     "memory for sums (MB)"), order_rows)])
 
 
@@ -297,4 +292,4 @@ def _tasks(setup: Scope) -> list[KernelTask]:
     return [*(task for *_, task in _cases(setup)), *(task for task, _ in _fixed_order_tasks(setup).values())]
 
 
-COST = Figure("sums-cost", "What sums wider than their parts cost", _tasks, evaluate_cost, paper="beyond")
+COST = Figure("sums-cost", "Cost of sums wider than their parts", _tasks, evaluate_cost, paper="beyond")

@@ -73,9 +73,10 @@ def evaluate(setup: Scope, results: Results) -> Findings:
                      verdict.unit if verdict.unit == "%" else "", verdict.target, at_most=verdict.limit)
     equal_count = sum(row.equal for row in micro)
     return Findings(
-        text=f"{len(rows)} recorded traces, and {len(micro)} cases of a few requests, of which {equal_count} issue the "
-             "same commands in the same cycles as DRAMsim3. Where timing decides, ours ends when DRAMsim3 does; where "
-             "scheduling decides, simulators of equal timing differ among themselves.",
+        text=f"The model replays {len(rows)} recorded traces and {len(micro)} cases of a few requests; in "
+             f"{equal_count} of these cases it issues the same commands in the same cycles as DRAMsim3. On "
+             "timing-bound workloads it finishes when DRAMsim3 does. On scheduling-bound workloads simulators with "
+             "equal timing differ from each other.",
         ours=ours,
         cases=[{"figure": "hbm", **_without_speed(row)} for row in rows],
         tables=[_verdict_table(target_verdicts),
@@ -91,7 +92,7 @@ def _without_speed(row: ValidationRow) -> dict:
 
 
 def _verdict_table(target_verdicts: list[Verdict]) -> Table:
-    return Table("Targets and their worst cases (speeds are of this run's host)",
+    return Table("Targets and worst cases (speeds depend on the host)",
                  ("target", "cases", "worst", "limit", "where", "met"), [
         (verdict.target, str(verdict.cases), f"{verdict.worst:.2f}", f"{verdict.limit:g} {verdict.unit}", verdict.where,
          "yes" if verdict.met else "no") for verdict in target_verdicts])
@@ -138,8 +139,8 @@ def _draw(rows: list[ValidationRow]):
     axes.set_xlim(-0.6, len(ordered_rows) - 0.4)
     axes.set_yscale("symlog", linthresh=1)
     axes.set_yticks([-10, -1, 0, 1, 10], ["−10", "−1", "0", "1", "10"])
-    axes.set_ylabel("finishing time against DRAMsim3 (%)")
-    axes.legend(loc="upper center", ncols=3, bbox_to_anchor=(0.5, 1.13))
+    axes.set_ylabel("difference of the finishing time\nfrom DRAMsim3 (%)")
+    plots.legend_above(axes, 3)
     return figure
 
 

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 WORD_BITS = 64
 FALLING = " falling"  #: behind a clock whose registers change when it falls
@@ -53,18 +52,6 @@ class InnerMemory:
     depth: int  #: words
 
 
-class Lane(NamedTuple):
-    """A bit range of the word array that repeats at a fixed distance: the same field of every port of an array.
-
-    A named tuple because numba takes those as arguments; see `lanes`.
-    """
-
-    bit: int  #: first bit of element 0, counted from bit 0 of word 0
-    width: int  #: bits
-    stride: int  #: words from one element to the next (0 for a single element)
-    count: int  #: elements
-
-
 @dataclass(frozen=True)
 class PortMap:
     """All ports of one component, in the order of its signature.
@@ -99,29 +86,6 @@ class PortMap:
         except KeyError:
             raise KeyError(f"{self.top} has no port {name!r}; it has {', '.join(p.name for p in self)}") from None
 
-    def lane(self, name: str) -> Lane:
-        """Find a port, or a field of a port: `occupancy[3]`, `compute[3].payload.address`.
-
-        `[*]` stands for every element of an array: `compute[*].payload.address`. Elements must be equally spaced,
-        which they are when the star is the first index of a top-level member.
-        """
-        if "*" not in name:
-            bit, width = self._bits(name)
-            return Lane(bit, width, 0, 1)
-        bits = []
-        while True:
-            try:
-                bits.append(self._bits(name.replace("*", str(len(bits)))))
-            except KeyError:
-                if not bits:
-                    raise
-                break
-        steps = {after[0] - before[0] for before, after in zip(bits, bits[1:])}
-        if len(steps) > 1 or any(step % WORD_BITS for step in steps):
-            raise ValueError(f"{name}: the elements are not equally spaced words apart")
-        bit, width = bits[0]
-        return Lane(bit, width, steps.pop() // WORD_BITS if steps else 0, len(bits))
-
     @cached_property
     def places(self) -> dict[str, tuple[Port, int, int]]:
         """Every port and every field of one, by name: the port, and the lowest bit and width in it."""
@@ -152,11 +116,6 @@ class PortMap:
             raise KeyError(f"{self.top} has no port, field or shown signal {name!r}; close to it: "
                            f"{', '.join(get_close_matches(name, self.places)) or 'nothing'}")
         return self.places[name]
-
-    def _bits(self, name: str) -> tuple[int, int]:
-        """Return the first bit and width of a port or of a field of a port."""
-        port, lsb, width = self.place(name)
-        return port.offset * WORD_BITS + lsb, width
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1)

@@ -179,15 +179,24 @@ class Simulator:
         """Write a VCD file of all ports and shown inner signals while the body runs: two time units are a cycle.
 
         Inputs change in the middle of a cycle, and the clock rises at its end. A step is then slow: it settles first.
+        A path that ends in .fst gets an FST file, written from the VCD file at the end.
         """
         from t3sim.rtlsim.waves import recording
-        with recording(self.ports, Path(path)) as sample:
-            self._sample = sample
-            try:
+
+        path, as_fst = Path(path), None
+        if path.suffix == ".fst":
+            from t3sim.rtlsim.fst import to_fst as as_fst  # before the run: its library may be missing
+        vcd = path.with_name(path.name + ".vcd") if as_fst else path
+        try:
+            with recording(self.ports, vcd) as sample:
+                self._sample = sample
                 self.settle()
                 yield
-            finally:
-                self._sample = None
+        finally:
+            self._sample = None
+            if as_fst and vcd.exists():
+                as_fst(vcd, path)
+                vcd.unlink()
 
     def reset(self) -> None:
         self.design.reset(self._open_handle())

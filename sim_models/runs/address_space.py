@@ -8,6 +8,7 @@ import numpy as np
 
 from t3sim.base.line import LINE_BYTES
 from t3sim.collectives.schedule import Action, Limits, Schedule, ScheduleError
+from t3sim.collectives.schedule.placement import NOWHERE
 from t3sim.collectives.schedule.regions import Region, RegionDestination, RegionTable, plan_regions
 from t3sim.collectives.schedule.schedule import NO_GPU
 from t3sim.collectives.schedule.sums import more_bits
@@ -15,7 +16,7 @@ from t3sim.cosim.driver.driver import Destination, Driver, MemorySum, Write
 from t3sim.gpu.setup import CopyTarget
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtlsim.port_map import Field
-from t3sim.workload.operators.kernel_table import KernelError, KernelTable, Route
+from t3sim.workload.operators.kernel_table import STORE, KernelError, KernelTable, Route, rows_of
 from t3sim.workload.operators.operator import output_stores
 from t3sim.workload.operators.tiling import Tiling
 
@@ -67,7 +68,7 @@ class AddressSpace:
         return dict.fromkeys(range(1, len(self.regions) + 1), self.memory_sum) if self.memory_sum else {}
 
     def map_region(self, driver: Driver, number: int, region: Region) -> list[Write]:
-        """Map one region under its number, with what it says."""
+        """Map one region with its settings under its number."""
         tiling, limit = self.schedule.tiling, self.base + self.schedule.tiling.output_bytes
         tracked = {"updates_per_element": region.updates, "admitted": region.admitted,
                    "arrival_region": self.arrives_under(region)}
@@ -85,14 +86,14 @@ class AddressSpace:
             counted_bytes=self.first_line_bytes(region.rows) if region.present else None)
 
     def _leaves_for(self, region: Region) -> list[Destination]:
-        """List a region's destinations; a group is one, with what the packet says to its first GPU."""
+        """List a region's destinations; a group is one, with the address and id at its first GPU."""
         to = [self._destination(one) for one in region.destinations]
         if region.destinations not in self.groups:
             return to
         return [to[0]._replace(device=self.schedule.gpus + self.groups.index(region.destinations))]
 
     def group_offsets(self, group: Sequence[RegionDestination]) -> tuple[CopyTarget, ...]:
-        """Return what the switch adds to what a packet says to a group's first GPU."""
+        """Return the offsets that the switch adds to address and id of a packet for a group's first GPU."""
         first = self._destination(group[0])
         return tuple(CopyTarget(one.device, one.address_offset - first.address_offset, one.wg_offset - first.wg_offset)
                      for one in map(self._destination, group))
@@ -106,7 +107,7 @@ class AddressSpace:
         return min(LINE_BYTES, rows * self.schedule.tiling.element_bytes)
 
     def arrives_under(self, region: Region) -> int:
-        """Return the region under which what peers add to a region's tiles arrives; its own if they add nothing."""
+        """Return the region of packets that peers add to a region's tiles; its own number if they add nothing."""
         arrival = region.arrival
         return self.table.number(arrival if arrival in self.regions else region)
 
@@ -162,25 +163,25 @@ def map_output(schedule: Schedule, device: int, bases: Sequence[int], geometry: 
     return space
 
 
-def rows_of_workgroups(space: AddressSpace, made: Tiling) -> np.ndarray:
-    """Return the row of `Schedule.rows` of what each workgroup makes a part of, int64[made.tiles]; -1: of nothing."""
+def rows_of_workgroups(space: AddressSpace, tiling: Tiling) -> np.ndarray:
+    """Return the row of `Schedule.rows` to which each workgroup contributes, int64[tiling.tiles]; -1: none."""
     rows, tracked = space.schedule.rows(space.device), space.schedule.tiling
     row_of = np.full(tracked.tiles, -1)
     contributes = np.flatnonzero(rows.contributes)
     row_of[rows.tile[contributes]] = contributes
-    return row_of[tracked.holding(made)]
+    return row_of[tracked.holding(tiling)]
 
 
-def fused_work(work: KernelTable, space: AddressSpace, made: Tiling) -> KernelTable:
+def fused_work(work: KernelTable, space: AddressSpace, tiling: Tiling) -> KernelTable:
     """Let a device's compute units make and store its tiles as its schedule says: in its order, where the regions say.
 
-    `work`: of the operator, a group per part of a tile of `made` in the order of tiles, its output at byte 0. The
+    `work`: of the operator, a group per part of a tile of `tiling` in the order of tiles, its output at byte 0. The
     schedule's tiles may be of several of them. Raises KernelError if it makes another output.
     """
     rows, tracked = space.schedule.rows(space.device), space.schedule.tiling
     parts = space.schedule.policy.parts
-    _check_output(work, made, parts)
-    tile_ids, of_workgroup = space.schedule.named(space.device), np.repeat(rows_of_workgroups(space, made), parts)
+    _check_output(work, tiling, parts)
+    tile_ids, of_workgroup = space.schedule.named(space.device), np.repeat(rows_of_workgroups(space, tiling), parts)
     order = np.argsort(of_workgroup, kind="stable")
     order = order[of_workgroup[order] >= 0]
     if not len(order):
@@ -189,14 +190,14 @@ def fused_work(work: KernelTable, space: AddressSpace, made: Tiling) -> KernelTa
     groups["id"] = tile_ids[of_group]
     groups["tiles"] = np.where(rows.updates, tracked.wf_tiles[rows.tile], 0)[of_group]
     maker = work.group_of_stores // parts
-    tile = tracked.holding(made)[maker]
+    tile = tracked.holding(tiling)[maker]
     row = np.maximum(of_workgroup, 0)[work.group_of_stores]  # what no workgroup makes is not stored
-    column = made.first_column[maker] + stores["wavefront"] * made.wf_columns
+    column = tiling.first_column[maker] + stores["wavefront"] * tiling.wf_columns
     stores["wavefront"] = (column - tracked.first_column[tile]) // tracked.wf_columns
     narrow = tracked.wf_widths[tile, stores["wavefront"]] < tracked.wf_columns
     stores["base"] += space.base
     stores["id"] = tile_ids[row]
-    stores["region"] = space.table.own[row, narrow.astype(int)]
+    stores["region"] = space.table.own_regions[row, narrow.astype(int)]
     is_sent, is_stored = rows.actions[row] & Action.SEND_STORES, rows.actions[row] & Action.STORE
     stores["route"] = np.where(is_sent, np.where(is_stored, Route.BOTH, Route.MAPPED), Route.MEMORY)
     stores["updates"] = (rows.updates[row] > 0) | (is_stored == 0)
@@ -220,11 +221,11 @@ def _check_output(work: KernelTable, tiling: Tiling, parts: int) -> None:
                               f"output's wavefront tile there: {expected_stores[column][wrong[0]]}")
 
 
-def dispatch_requests(spaces: Sequence[AddressSpace], fields: Mapping[str, Field], made: Tiling) -> np.ndarray:
-    """Pack what each device asks its dispatch window for: int64[device, request]. Raises ScheduleError if too wide.
+def dispatch_requests(spaces: Sequence[AddressSpace], fields: Mapping[str, Field], tiling: Tiling) -> np.ndarray:
+    """Pack each device's requests to its dispatch window: int64[device, request]. Raises ScheduleError if too wide.
 
-    They are payloads of the RTL's `dispatch` with these `fields`. `made`: what workgroups make; the first one of those
-    that make a tile together opens its id.
+    They are payloads of the RTL's `dispatch` with these `fields`. `tiling`: of workgroups; the first of several
+    workgroups that share a tile opens its id.
     """
     width = max(field.lsb + field.width for field in fields.values())
     if width > _WORD_BITS:
@@ -234,13 +235,13 @@ def dispatch_requests(spaces: Sequence[AddressSpace], fields: Mapping[str, Field
     for space in spaces:
         rows, requests = space.schedule.rows(space.device), space.schedule.requests(space.device)
         tiles = np.where(rows.updates, space.schedule.tiling.wf_tiles[rows.tile], 0)
-        region, narrow = space.table.own.T
+        region, narrow = space.table.own_regions.T
         peer = np.where(requests.to_gpu == NO_GPU, 0, np.searchsorted(space.peers, requests.to_gpu))
         is_opened = requests.opens != 0
         columns = {"tiles": np.where(is_opened, tiles[requests.row], 0), "peer": peer, "region": region[requests.row],
                    "last_region": np.where(narrow, narrow, region)[requests.row]} | requests._asdict()
         if space.schedule.placement is None and not space.schedule.policy.present:
-            of_workgroup = rows_of_workgroups(space, made)
+            of_workgroup = rows_of_workgroups(space, tiling)
             makers = np.bincount(of_workgroup[of_workgroup >= 0], minlength=len(rows.tile))[requests.row]
             times = np.where(requests.starts != 0, makers * space.schedule.policy.parts, 1)
             columns = {name: np.repeat(column, times) for name, column in columns.items()}
@@ -248,3 +249,34 @@ def dispatch_requests(spaces: Sequence[AddressSpace], fields: Mapping[str, Field
         packed.append(sum(columns[name] << field.lsb for name, field in fields.items()))
     most = max(map(len, packed))  # what a shorter list ends with touches nothing, and goes by itself
     return np.stack([np.pad(one, (0, most - len(one))) for one in packed]).astype(np.int64)
+
+
+def scattered_work(work: KernelTable, space: AddressSpace) -> KernelTable:
+    """Let a device's compute units store each column of their tiles as the placement says.
+
+    `work`: of the operator, a group for each of `Placement.workgroups`. Rows of wavefronts are stored in turn, as they
+    are without a placement.
+    """
+    schedule, device = space.schedule, space.device
+    placement, tiling, rows = schedule.placement, schedule.tiling, schedule.rows(device)
+    assert placement is not None
+    tiles_here = placement.tilings[device]
+    in_turn = np.arange(tiles_here.tile_n).reshape(tiles_here.wavefronts, -1).T.ravel()
+    columns, parts = (one[:, in_turn] for one in placement.columns_of_workgroups(device))
+    touched = schedule.rows_touched(device)[:, in_turn]
+    is_used = columns != NOWHERE
+    column, row, counts = columns[is_used], touched[is_used], is_used.sum(axis=1)
+    tile = rows.tile[row]
+    inside = column - tiling.first_column[tile]
+    is_sent = rows.actions[row] & Action.SEND_STORES != 0
+    stores = rows_of(
+        STORE, len(row), base=space.base + tiling.offsets[tile] + inside * tiling.pitch_bytes, rows=1,
+        bytes=tiling.rows[tile] * tiling.element_bytes, id=schedule.named(device)[row],
+        region=space.table.own_regions[row, 0], wavefront=inside // tiling.wf_columns,
+        route=np.where(is_sent, Route.MAPPED, Route.MEMORY),
+        updates=schedule.policy.parts > 1, part=parts[is_used])
+    steps = work.steps.copy()
+    last = work.groups["first_step"] + work.groups["steps"] - 1
+    steps["first_store"], steps["stores"] = 0, 0
+    steps["first_store"][last], steps["stores"][last] = np.cumsum(counts) - counts, counts
+    return replace(work, steps=steps, stores=stores)

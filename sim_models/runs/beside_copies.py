@@ -74,10 +74,9 @@ def with_copies(machine: Machine, sim: "Sim", copies: Copies) -> "Sim":
     engines = ceil(4 * each_way * copies.rate / (LINE_BYTES * clock))
     blocks = ceil(copies.rate * _UNDER_WAY_NS / BLOCK_BYTES / engines)
     rates = build.engine_rates(machine)._replace(units=engines, places=blocks)
-    link = machine.link.model_copy(update={"bandwidth_gb_per_s": 2 * copies.rate})
     table = _table(build.memory_bytes(machine), copies, BLOCK_BYTES * engines / copies.rate * clock)
     return sim._replace(
-        network=build.loop_network(machine.model_copy(update={"link": link})),
+        network=build.loop_network(machine.changed(link={"bandwidth_gb_per_s": 2 * copies.rate})),
         kernel=WithCopies(sim.kernel, make_units(rates, [table], memory.OTHER)))
 
 

@@ -26,7 +26,7 @@ from t3sim.gpu.state import Control, MemoryCache, Network, Sim, SwitchState
 from t3sim.machine import Machine, topologies
 from t3sim.machine.links import LinkSection
 from t3sim.rtl.geometry import Geometry
-from t3sim.runs.address_space import AddressSpace, fused_work
+from t3sim.runs.address_space import AddressSpace, fused_work, scattered_work
 from t3sim.runs.gather_before import Consumers, gathering_work
 from t3sim.runs.operators import (
     Addresses,
@@ -38,7 +38,6 @@ from t3sim.runs.operators import (
 )
 from t3sim.runs.plan import Plan
 from t3sim.runs.program_kernels import LevelPlan
-from t3sim.runs.scattered import scattered_work
 from t3sim.runs.split_k import parts_added
 from t3sim.workload.operators.copy import Copy, Pass
 from t3sim.workload.operators.gemm import Matrix
@@ -50,7 +49,7 @@ from t3sim.workload.workloads import DispatchWorkload, Workload
 
 
 def consumers_of(machine: Machine, workload: Workload, device: int) -> Consumers:
-    """Return what a device's workgroups make that wait for their inputs."""
+    """Return the output parts of a device's workgroups that wait for their inputs."""
     if isinstance(workload, DispatchWorkload):
         operator = experts_operator(machine, workload)
         return Consumers(operator.output_parts(device), int(workload.tokens_of[:device].sum()))
@@ -58,7 +57,7 @@ def consumers_of(machine: Machine, workload: Workload, device: int) -> Consumers
 
 
 def _gathering(machine: Machine, workload: Workload, space: AddressSpace) -> KernelTable:
-    """Make a device's kernel whose inputs come."""
+    """Make a device's kernel that waits for arriving inputs."""
     consumers, pitch = consumers_of(machine, workload, space.device), space.schedule.tiling.pitch_bytes
     inputs = Matrix(space.base + consumers.first_input * pitch, pitch)
     operator = (experts_operator(machine, workload, inputs=inputs) if isinstance(workload, DispatchWorkload) else
@@ -110,7 +109,7 @@ def card_of(machine: Machine) -> LinkSection:
 
 
 def loop_network(machine: Machine) -> Network:
-    """Make the network of one GPU that stands for all: what it sends arrives at itself."""
+    """Make the network of a representative GPU: what it sends arrives at itself."""
     return links.make_network([links.LinkPort(0, 0, link_shape(machine))], np.zeros((1, 1)), one_for_all=True)
 
 
@@ -149,7 +148,7 @@ def network_of(machine: Machine, topology: topologies.Topology,
 
 
 def network_at_switch(machine: Machine, gpus: int, groups: int) -> Network:
-    """Make the links between one GPU that stands for all and a switch that adds and copies, its node 1."""
+    """Make the links between a representative GPU and a switch that adds and copies, its node 1."""
     shape, latency = link_shape(machine), link_shape(machine).latency_cycles
     ports = [links.LinkPort(0, 1, shape._replace(latency_cycles=latency // 2)),
              links.LinkPort(1, 0, shape._replace(latency_cycles=latency - latency // 2))]
@@ -157,9 +156,9 @@ def network_at_switch(machine: Machine, gpus: int, groups: int) -> Network:
 
 
 def switch_shape(machine: Machine, planes: int = 1) -> SwitchShape:
-    """Return what the machine's switches hold, and an addition's cycles. Raises BadInput.
+    """Return the capacity of the machine's switches, and an addition's cycles. Raises BadInput.
 
-    `planes`: switches that are simulated; a single one stands for all of the machine's.
+    `planes`: switches that are simulated; a single one represents all of the machine's.
     """
     if machine.switch is None:
         raise BadInput(f"machine {machine.name!r} has no [switch], which a collective in the switch needs")
@@ -185,7 +184,7 @@ def switch_of(machine: Machine, spaces: Sequence[AddressSpace], planes: int) -> 
 
 
 def mirrored_network(machine: Machine, topology: topologies.Topology, device: int) -> Network:
-    """Make the ports of one GPU that stands for all.
+    """Make the ports of a representative GPU.
 
     Each link brings what the GPU sends that comes as far before it.
     """

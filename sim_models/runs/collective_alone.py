@@ -22,11 +22,11 @@ from t3sim.machine import Machine
 from t3sim.machine.topologies import Topology
 from t3sim.rtlsim.simulator import Design
 from t3sim.runs import build
-from t3sim.runs.checks import nothing_counted
+from t3sim.runs.checks import nothing_counted, queued
 from t3sim.runs.collective_numbers import NumbersObserver
-from t3sim.runs.diagnosis import queued
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.isolated_collectives import alike, planned_sim, program_plans
+from t3sim.runs.kernel_results import GpuEnd
 from t3sim.runs.phases import bytes_by_phase
 from t3sim.runs.program_kernels import LevelPlan, most_additions
 from t3sim.runs.programmed import ProgrammedGpus
@@ -36,18 +36,6 @@ from t3sim.runs.switched_numbers import SwitchedNumbers
 
 _OPEN = 0  #: range of memory that is open to peers
 POLICY = "round_robin"
-
-
-@dataclass(frozen=True)
-class GpuEnd:
-    """End of a GPU's work."""
-
-    end_ns: float  #: of its kernel, with the launch, from the launch on the first GPU
-    read_bytes: int  #: by DRAM
-    written_bytes: int
-    sent_bytes: int  #: over the link that was busy longest
-    link_to: int  #: node where it leads
-    link_busy: float  #: share of the time without the launch
 
 
 @dataclass(frozen=True)
@@ -76,7 +64,7 @@ class PlannedCollective:
 
     @property
     def mirrored(self) -> bool:
-        """Say whether one GPU stands for all."""
+        """Say whether a representative GPU is simulated."""
         return self.skew is None and self.seed is None and alike(self.program, self.topology)
 
     @property

@@ -33,7 +33,7 @@ class CollectiveWords(NamedTuple):
     """Words of every GPU's chunks and of the parts that it receives, in blocks of whole lines."""
 
     memory: np.ndarray  # int64 [device, word]
-    found: np.ndarray  # int64 [device, stored or not, word]: what a read found, before and after the word was stored
+    last_read: np.ndarray  # int64 [device, 0 or 1, word]: what a read found before and after the word was stored
     stored: np.ndarray  # uint8 [device, word]: how often
     sender: np.ndarray  # int64 [device, block]: who stores it, _NOBODY: none does
     sources: np.ndarray  # int64 [device, block, source]: the sender's words whose sum its first is, or _NOBODY
@@ -65,7 +65,7 @@ def account(data: CollectiveWords, sim: "Sim", device: int) -> None:
             data.outside[device] += 1
         elif bits.get(lo, hi, sim.b.op, 2) == bits.READ:
             for word in range(first, first + count):
-                data.found[device, min(data.stored[device, word], 1), word] = data.memory[device, word]
+                data.last_read[device, min(data.stored[device, word], 1), word] = data.memory[device, word]
         else:
             store(data, device, first, count)
 
@@ -83,7 +83,7 @@ def store(data: CollectiveWords, device: int, first: int, count: int) -> None:
         for number in range(data.sources.shape[2]):
             source = data.sources[device, block, number]
             if source >= 0:
-                total += data.found[sender, data.later[device, block, number], source + word - begins]
+                total += data.last_read[sender, data.later[device, block, number], source + word - begins]
         data.memory[device, word] = total
         data.stored[device, word] += np.uint8(1)
 
@@ -136,7 +136,7 @@ class NumbersObserver(Observer):
         """Compare every word that the collective has a goal for. Raises SimulationError."""
         if self.data.outside.any():
             device = int(np.argmax(self.data.outside))
-            raise SimulationError(f"GPU {device}: {self.data.outside[device]} accesses to what is no chunk's")
+            raise SimulationError(f"GPU {device}: {self.data.outside[device]} accesses outside all chunks")
         for (rank, chunk), expected in self._expected().items():
             block = self._program.rank_chunks[rank].index(chunk)
             words = slice(block * self._block_words, block * self._block_words + len(expected))

@@ -35,14 +35,14 @@ class CopyWords(NamedTuple):
 
     produced: np.ndarray  # int64: what the producer stores
     memory: np.ndarray  # int64
-    found: np.ndarray  # int64 [device, region, word]: what a read for a region found
+    last_read: np.ndarray  # int64 [device, region, word]: what a read for a region found
     tally: np.ndarray  # uint8: how often a peer's copy wrote the word, or was added to it
     base: np.ndarray  # int64 [device]
     shift: np.ndarray  # int64 [source, destination]: words from the source's word to the destination's
     region: np.ndarray  # int64 [source, destination, adds]
     outside: np.ndarray  # int64 [device]: accesses to what is no buffer
-    came: np.ndarray  # uint8 [addition, device, column]: whose it was, plus 1
-    added: np.ndarray  # uint8 [device, column]: additions so far, as many as `came` holds at most
+    arrival_order: np.ndarray  # uint8 [addition, device, column]: whose it was, plus 1
+    added: np.ndarray  # uint8 [device, column]: additions so far, as many as `arrival_order` holds at most
     silent: np.ndarray  # int64 [device]: columns without an answer from the ALU
     alu: Alu
 
@@ -70,7 +70,7 @@ def account(data: CopyWords, sim: "Sim", device: int) -> None:
         if op == bits.READ:
             region = bits.get(lo, hi, sim.b.region, sim.b.region_bits)
             for word in range(first, first + count):
-                data.found[device, region, word] = data.memory[device, word]
+                data.last_read[device, region, word] = data.memory[device, word]
             continue
         adds = op == bits.UPDATE
         sender = device if source == bits.LOCAL else number_of(sim.mem.retired_tag[row])
@@ -78,7 +78,7 @@ def account(data: CopyWords, sim: "Sim", device: int) -> None:
             if source == bits.LOCAL:
                 new = data.produced[device, word]
             else:
-                new = data.found[sender, data.region[sender, device, int(adds)], word - data.shift[sender, device]]
+                new = data.last_read[sender, data.region[sender, device, int(adds)], word - data.shift[sender, device]]
                 data.tally[device, word] += np.uint8(1)
             if adds:
                 data.alu.inputs[data.alu.old + word % _COLUMN] = data.memory[device, word]
@@ -97,8 +97,8 @@ def _add_column(data: CopyWords, device: int, column: int, sender: int) -> None:
         data.silent[device] += 1
     for word in range(_COLUMN):
         data.memory[device, column * _COLUMN + word] = alu.outputs[alu.result + word]
-    if data.added[device, column] < data.came.shape[0]:
-        data.came[data.added[device, column], device, column] = sender + 1
+    if data.added[device, column] < data.arrival_order.shape[0]:
+        data.arrival_order[data.added[device, column], device, column] = sender + 1
         data.added[device, column] += np.uint8(1)
 
 
@@ -126,7 +126,7 @@ class CopyLedger(Observer):
         self.data = CopyWords(
             produced, self._start.copy(), np.zeros((gpus, regions, words), np.int64), np.zeros((gpus, words), np.uint8),
             base, shift, region, np.zeros(gpus, np.int64),
-            came=np.zeros((gpus + 1 if exchange.adds else 0, gpus, columns), np.uint8),
+            arrival_order=np.zeros((gpus + 1 if exchange.adds else 0, gpus, columns), np.uint8),
             added=np.zeros((gpus, columns), np.uint8), silent=np.zeros(gpus, np.int64),
             alu=make_alu(self._alu, FP16.name, "xor" if exchange.swaps else "add"))
 
@@ -187,7 +187,7 @@ class CopyLedger(Observer):
     def _sum(self, gpu: int, first: int, parts: dict[int, np.ndarray]) -> np.ndarray:
         """Add up the parts of a chunk, column by column in the order in which DRAM did. Raises SimulationError."""
         columns = slice(first // _COLUMN, first // _COLUMN + len(parts[gpu]) // _COLUMN)
-        order, gpus = self.data.came[:, gpu, columns], np.array(sorted(parts))
+        order, gpus = self.data.arrival_order[:, gpu, columns], np.array(sorted(parts))
         order = order[:len(parts)].astype(np.int64) - 1
         if (self.data.added[gpu, columns] != len(parts)).any() or (np.sort(order, axis=0) != gpus[:, None]).any():
             raise SimulationError(f"GPU {gpu}: to bytes from {first * WORD_BYTES} on not each of the parts of GPUs "

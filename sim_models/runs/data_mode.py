@@ -43,8 +43,7 @@ from t3sim.runs import build
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.fused import FusedRun
 from t3sim.runs.near_memory import Alu, add, alu_of, control, sum_in_turn
-from t3sim.runs.plan import Plan
-from t3sim.runs.policy import Policy
+from t3sim.runs.plan import Plan, Policy
 from t3sim.runs.sums import own_sum, region_sum, sums_in_memory
 from t3sim.runs.switch_rtl import SwitchRtl
 from t3sim.workload.workloads import Workload
@@ -59,7 +58,7 @@ ACCESSES = ("local op-and-store", "op-and-store by a peer's store", "op-and-stor
             "local store", "store by a peer's store", "store by a peer's DMA")
 DMA_READ, PLAIN = 3, 4
 OPERAND = len(ACCESSES)  #: a read of the GEMM's
-_SUM = 1 << 15  #: in `Ledger.came`, with a number of parts: a sum that the switch's RTL has made of so many
+_SUM = 1 << 15  #: in `Ledger.arrival_order`, with a number of parts: a sum that the switch's RTL has made of so many
 _NAMES = (*ACCESSES, "read of the GEMM's")
 FAULTS = {1: "outside the output", 2: "of what the upstream GPU has not read",
           3: "without an answer from the near-memory ALU", 4: "of an operand that has not come"}
@@ -82,13 +81,13 @@ class Ledger(NamedTuple):
     sent_shift: int  # and on a link
     identity: int  # what is added to it, is it
     # What the ALU is asked for, int64 [device, region], as the region's register in the RTL says:
-    own: np.ndarray  # to add a GPU's own product
-    arriving: np.ndarray  # to add what a link brought
-    draining: np.ndarray  # to round a sum for a link; -1: a link carries it as it is
+    own_control: np.ndarray  # to add a GPU's own product
+    arriving_control: np.ndarray  # to add what a link brought
+    draining_control: np.ndarray  # to round a sum for a link; -1: a link carries it as it is
     tally: np.ndarray  # uint8 [access, device, element]: how often it happened
     #: uint16 [update, device, element]: whose product it was, plus 1, or _SUM and the parts that it stands for; no
     #: updates: their order is known
-    came: np.ndarray
+    arrival_order: np.ndarray
     base: np.ndarray  # int64 [device]: address of element 0
     operands: np.ndarray  # uint32 [device, element]: what the GEMM's reads must find; no devices: it reads other memory
     operand_reads: np.ndarray  # int64 [device]
@@ -140,7 +139,7 @@ def take_column(alu: Alu, into: np.ndarray, device: int, at: int, count: int, sh
 def drain(data: Ledger, source: np.ndarray, into: np.ndarray, part: ElementRange) -> bool:
     """Read sums for a link, which may round them; False: no result came."""
     device, end = part.device, part.first + part.count
-    if data.draining[device, part.region] < 0:
+    if data.draining_control[device, part.region] < 0:
         for i in range(part.first, end):
             into[device, i] = source[device, i]
         return True
@@ -148,7 +147,7 @@ def drain(data: Ledger, source: np.ndarray, into: np.ndarray, part: ElementRange
     for first in range(part.first, end, column):
         size = min(column, end - first)
         load_column(alu.inputs, alu.old, source, device, first, size, data.shift)
-        alu.inputs[alu.control] = data.draining[device, part.region]
+        alu.inputs[alu.control] = data.draining_control[device, part.region]
         if not add(alu):
             return False
         take_column(alu, into, device, first, size, data.sent_shift)
@@ -164,7 +163,8 @@ def add_columns(data: Ledger, into: np.ndarray, part: ElementRange, operand: np.
         size = min(column, end - first)
         load_column(alu.inputs, alu.old, into, device, first, size, data.shift)
         load_column(alu.inputs, alu.new, operand, origin, first, size, data.shift if own else data.sent_shift)
-        alu.inputs[alu.control] = data.own[device, part.region] if own else data.arriving[device, part.region]
+        controls = data.own_control if own else data.arriving_control
+        alu.inputs[alu.control] = controls[device, part.region]
         if not add(alu):
             return False
         take_column(alu, into, device, first, size, data.shift)
@@ -254,17 +254,19 @@ def perform(data: Ledger, sim: "Sim", columns: np.ndarray, number: int, device: 
     if op == bits.STORE:
         if source == bits.LOCAL:
             operand = data.stored
-        widened = source != bits.LOCAL and data.draining[device, where.region] >= 0  # what arrives is added to nothing
+        # What arrives is added to nothing.
+        widened = source != bits.LOCAL and data.draining_control[device, where.region] >= 0
         for i in range(at, at + count):
             data.memory[device, i] = data.identity if widened else operand[origin, i]
         if not widened:
             return 0
-    elif data.came.shape[0]:
+    elif data.arrival_order.shape[0]:
         for i in range(at, at + count):
             before = (data.tally[bits.LOCAL, device, i] + data.tally[bits.REMOTE, device, i]
                       + data.tally[bits.DMA, device, i] - parts)
-            if before < data.came.shape[0]:
-                data.came[before, device, i] = _SUM + parts if columns.shape[0] and source != bits.LOCAL else whose + 1
+            if before < data.arrival_order.shape[0]:
+                data.arrival_order[before, device, i] = (
+                    _SUM + parts if columns.shape[0] and source != bits.LOCAL else whose + 1)
     if not add_columns(data, data.memory, where, operand, origin, source == bits.LOCAL):
         return ALU_SILENT
     data.additions[0] += 0 if op == bits.STORE else -(-count // (COLUMN_BYTES >> data.shift))
@@ -377,25 +379,25 @@ class Products:
 
 def wide_sums(workload: Workload) -> WideSums:
     """Return the formats of a workload's sums."""
-    wire, asked = {**FORMATS, None: workload.format}[workload.wire], region_sum(workload)
-    return WideSums(wire, asked.scale if workload.sums == "fixed" else None)
+    wire, sums = {**FORMATS, None: workload.format}[workload.wire], region_sum(workload)
+    return WideSums(wire, sums.scale if workload.sums == "fixed" else None)
 
 
 def reduction(schedule: Schedule, product: np.ndarray, number: Format | WideSums = FP16,
-              came: np.ndarray | None = None,
+              arrivals: np.ndarray | None = None,
               added: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Follow the schedule in numpy: (memory, tally, owner) as in `Products`.
 
     A device adds its own product to what arrives, in its format, keeps the sum, or the copy, and, if its role has a
-    route, sends it on. A sum of two does not depend on their order. One of more is added in the order in which `came`
-    says that its parts came, uint16[update, device, N, pitch], a product's row plus 1 each (of what DMA sends the
-    sender's first); without, or where it names others than the schedule does, the device's own come first and the
-    others in the schedule's order. What a switch
-    adds is a sum of its own, of which `came` is the order, and is then added to the device's. Its RTL may send several
-    sums of some parts each: `added` then says in which order memory added what, as `Ledger.came`.
+    route, sends it on. A sum of two does not depend on their order. One of more is added in the order in which
+    `arrivals` says that its parts came, uint16[update, device, N, pitch], a product's row plus 1 each (of what DMA
+    sends the sender's first); without, or where it names others than the schedule does, the device's own come first
+    and the others in the schedule's order. What a switch adds is a sum of its own, of which `arrivals` is the order,
+    and is then added to the device's. Its RTL may send several sums of some parts each: `added` then says in which
+    order memory added what, as `Ledger.arrival_order`.
     """
     if schedule.placement is not None:
-        return _placed_reduction(schedule, schedule.placement, product, number, came)
+        return _placed_reduction(schedule, schedule.placement, product, number, arrivals)
     tiling, split = schedule.tiling, schedule.policy.parts
     memory = np.full_like(product[:schedule.gpus], number.negative_zero)
     tally = np.zeros((len(ACCESSES), *memory.shape), np.uint8)
@@ -414,7 +416,7 @@ def reduction(schedule: Schedule, product: np.ndarray, number: Format | WideSums
             parts |= {source.gpu * split + turn: one for source in role.fed_by
                       for turn, one in enumerate(sent[source.gpu, source.role, tile])}
             switched = schedule.program.in_switch and len(role.fed_by) > 1
-            order = None if came is None or not (switched or role.tracked) else came[
+            order = None if arrivals is None or not (switched or role.tracked) else arrivals[
                 (slice(len(parts) - 1 if switched else role.updates), d, *part)]
             if switched and added is not None:
                 total = _by_packets(d, parts, order, added[(slice(role.updates), d, *part)], number)
@@ -442,7 +444,7 @@ def reduction(schedule: Schedule, product: np.ndarray, number: Format | WideSums
 
 
 def _placed_reduction(schedule: Schedule, placement: Placement, product: np.ndarray, number: Format | WideSums,
-                      came: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+                      arrivals: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Add up each column's parts at its owner: those of the experts that are there, and what came; as `reduction`."""
     tiling, split = schedule.tiling, schedule.policy.parts
     memory = np.full_like(product[:schedule.gpus], number.negative_zero)
@@ -464,8 +466,8 @@ def _placed_reduction(schedule: Schedule, placement: Placement, product: np.ndar
             own = (made == d)[:, :, None]
             values = np.where(own, number.term(values), number.arrived(number.sent_product(values)))
             turns = np.broadcast_to(np.arange(split)[:, None, None], values.shape)
-            if split > 2 and came is not None:
-                order = came[(slice(split), d, *part)].astype(np.int64) - 1
+            if split > 2 and arrivals is not None:
+                order = arrivals[(slice(split), d, *part)].astype(np.int64) - 1
                 known = (np.sort(order, axis=0) == np.sort(whose, axis=0)[:, :, None]).all(axis=0)
                 turns = np.where(known, order % split, turns)
             memory[(d, *part)] = sum_in_turn(values, turns, number)
@@ -475,20 +477,20 @@ def _placed_reduction(schedule: Schedule, placement: Placement, product: np.ndar
     return memory, tally, owner
 
 
-def _by_packets(device: int, parts: Mapping[int, np.ndarray], came: np.ndarray, added: np.ndarray,
+def _by_packets(device: int, parts: Mapping[int, np.ndarray], arrivals: np.ndarray, added: np.ndarray,
                 number: Format) -> np.ndarray:
     """Add up parts as the switch put others' into packets and the device's memory added those, element by element.
 
-    `came`: in which order the switch took them; `added`: as `Ledger.came`.
+    `arrivals`: in which order the switch took them; `added`: as `Ledger.arrival_order`.
     """
     shape, flat = parts[device].shape, {whose: one.ravel() for whose, one in parts.items()}
-    rows = np.vstack([came.reshape(len(came), -1), added.reshape(len(added), -1)]).T
+    rows = np.vstack([arrivals.reshape(len(arrivals), -1), added.reshape(len(added), -1)]).T
     kinds, kind = np.unique(rows, axis=0, return_inverse=True)
     total = np.zeros_like(flat[device])
     for index, row in enumerate(kinds.tolist()):
         at, terms = kind.ravel() == index, []
-        taken = [flat[whose - 1][at] for whose in row[:len(came)] if whose - 1 in flat]
-        for what in row[len(came):]:
+        taken = [flat[whose - 1][at] for whose in row[:len(arrivals)] if whose - 1 in flat]
+        for what in row[len(arrivals):]:
             if what > _SUM:
                 packet, taken = taken[:what - _SUM], taken[what - _SUM:]
                 terms += [reduce(lambda before, one: number.add(one, before), packet)] if packet else []
@@ -498,14 +500,14 @@ def _by_packets(device: int, parts: Mapping[int, np.ndarray], came: np.ndarray, 
     return total.reshape(shape)
 
 
-def _sum(parts: Mapping[int, np.ndarray], came: np.ndarray | None, number: Format | WideSums) -> np.ndarray:
+def _sum(parts: Mapping[int, np.ndarray], arrivals: np.ndarray | None, number: Format | WideSums) -> np.ndarray:
     """Add up parts by device, element by element in the order in which they came, if each of them did."""
     devices = np.array(sorted(parts))
     values, order = np.stack([parts[device] for device in devices]), list(parts)
     turns = np.broadcast_to(np.array(order).reshape(-1, 1, 1), values.shape)
-    if len(parts) > 2 and came is not None:
-        known = (np.sort(came, axis=0) == devices.reshape(-1, 1, 1) + 1).all(axis=0)
-        turns = np.where(known, came.astype(np.int64) - 1, turns)
+    if len(parts) > 2 and arrivals is not None:
+        known = (np.sort(arrivals, axis=0) == devices.reshape(-1, 1, 1) + 1).all(axis=0)
+        turns = np.where(known, arrivals.astype(np.int64) - 1, turns)
     return sum_in_turn(values, np.searchsorted(devices, turns), number)
 
 
@@ -516,18 +518,18 @@ def _alu_for(run: FusedRun, number: Format | WideSums) -> tuple[Simulator, dict]
         alu = compiled_alu()
         form = DTYPES.get(workload.sums or workload.dtype, 0)  # elements of 8 bits only move
         adds = np.full(shape, control(alu, dtype=form, op=OPERATIONS["add"]))
-        return alu, {"own": adds, "arriving": adds, "draining": np.full(shape, -1),
+        return alu, {"own_control": adds, "arriving_control": adds, "draining_control": np.full(shape, -1),
                      "sent_shift": number.bytes.bit_length() - 1}
     alu = compiled_wide_alu(sums_in_memory(workload))
     own, arriving, draining = (np.zeros(shape, np.int64) for _ in range(3))
     for device, region in np.ndindex(shape):
         outputs, port = run.backends[device].outputs, run.backends[device].ports.outputs[f"sums[{region}]"]
-        asked = {name: int(outputs[port.offset]) >> field.lsb & (1 << field.width) - 1
+        fields = {name: int(outputs[port.offset]) >> field.lsb & (1 << field.width) - 1
                  for name, field in port.fields.items()}
-        own[device, region] = control(alu, op=WIDE_OPERATIONS["add"], **asked | {"sum": NUMBERS[own_sum(workload)]})
-        arriving[device, region] = control(alu, op=WIDE_OPERATIONS["add"], **asked)
-        draining[device, region] = control(alu, op=WIDE_OPERATIONS["drain"], **asked)
-    return alu, {"own": own, "arriving": arriving, "draining": draining,
+        own[device, region] = control(alu, op=WIDE_OPERATIONS["add"], **fields | {"sum": NUMBERS[own_sum(workload)]})
+        arriving[device, region] = control(alu, op=WIDE_OPERATIONS["add"], **fields)
+        draining[device, region] = control(alu, op=WIDE_OPERATIONS["drain"], **fields)
+    return alu, {"own_control": own, "arriving_control": arriving, "draining_control": draining,
                  "sent_shift": number.wire.bytes.bit_length() - 1}
 
 
@@ -548,15 +550,15 @@ class DataLedger(Observer):
         gathers, operands = run.schedule.policy.present, product[:0]
         if gathers:
             operands = self.products.memory.reshape(product.shape).astype(np.uint32)
-        self._alu, asked = _alu_for(run, number)
+        self._alu, controls = _alu_for(run, number)
         self.data = Ledger(
             product=product, sent=number.sent_product(product).astype(np.uint32),
-            stored=number.term(product).astype(np.uint32), **asked, parts=parts,
+            stored=number.term(product).astype(np.uint32), **controls, parts=parts,
             memory=self._at_first(product, gathers), operands=operands,
             operand_reads=np.zeros(devices, np.int64), fetched=empty.copy(), identity=number.negative_zero,
             summed=empty.copy() if self._switched else empty[:0],
             shift=number.bytes.bit_length() - 1, tally=np.zeros((len(ACCESSES), *empty.shape), np.uint8),
-            came=np.zeros((updates if updates > 2 else 0, *empty.shape), np.uint16),
+            arrival_order=np.zeros((updates if updates > 2 else 0, *empty.shape), np.uint16),
             base=np.array([space.base for space in run.spaces]), overtaking_reads=variation.overtaking_reads,
             fault=np.zeros((devices, 4), np.int64), additions=np.zeros(1, np.int64), alu=alu_of(self._alu))
         if run.switch:
@@ -607,11 +609,11 @@ class DataLedger(Observer):
             raise SimulationError(f"GPU {d}: row {m}, column {n} saw {got} times {ACCESSES[access]} instead of "
                                   f"{wanted} ({len(wrong)} such elements)")
         memory, expected = self.data.memory.reshape(shape), self.products.memory
-        if len(self.data.came) or self._switched:
-            came = self._came_at_switch() if self._switched else self.data.came
-            added = self.data.came.reshape(-1, *shape) if self._run.switch and len(self.data.came) else None
-            expected = reduction(self._run.schedule, self.products.product, self._format, came.reshape(-1, *shape),
-                                 added)[0]
+        if len(self.data.arrival_order) or self._switched:
+            in_memory = self.data.arrival_order.reshape(-1, *shape)
+            arrivals = self._switch_order().reshape(-1, *shape) if self._switched else in_memory
+            expected = reduction(self._run.schedule, self.products.product, self._format, arrivals,
+                                 in_memory if self._run.switch and len(in_memory) else None)[0]
         wrong = np.argwhere(memory != expected)
         for d, n, m in wrong[:1]:
             got, wanted = memory[d, n, m], expected[d, n, m]
@@ -621,16 +623,16 @@ class DataLedger(Observer):
     def _reading(self) -> np.ndarray:
         """Return which devices have workgroups that wait for their inputs: bool[device]."""
         run = self._run
-        return np.array([len(build.consumers_of(run.machine, run.workload, space.device).made.columns) > 0
+        return np.array([len(build.consumers_of(run.machine, run.workload, space.device).outputs.columns) > 0
                          for space in run.spaces])
 
-    def _came_at_switch(self) -> np.ndarray:
-        """Return in which order the switch added, as `Ledger.came`."""
+    def _switch_order(self) -> np.ndarray:
+        """Return in which order the switch added, as `Ledger.arrival_order`."""
         switch, elements = self._run.sim.switch, self.data.memory.shape[1]
         line = np.arange(elements) * self._format.bytes // LINE_BYTES
         parts = np.arange(switch.parts).reshape(-1, 1, 1)
         whose = np.moveaxis(switch.order[:, line], 2, 0).astype(np.int64)
-        return np.where(parts < switch.came[:, line], whose + 1, 0).astype(np.uint16)
+        return np.where(parts < switch.parts_taken[:, line], whose + 1, 0).astype(np.uint16)
 
     def result(self) -> DataResult:
         """Return the result after the run."""

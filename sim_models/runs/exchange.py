@@ -58,7 +58,7 @@ class Exchange:
 
     @property
     def hides(self) -> tuple[str, ...]:
-        """Phases of the baseline that it does beside the GEMM; an all-gather that is not among them follows it."""
+        """Phases of the baseline that run concurrently with the GEMM; an all-gather that is not among them follows."""
         return _HIDES[self.collective]
 
     @property
@@ -72,7 +72,7 @@ class Exchange:
         return self.collective in ("rs", "ar", COMBINE) and not self.before
 
     def link_bytes(self, workload: Workload) -> float:
-        """Compute what a GPU sends; of a gather by a switch what it gets, of several links what the fullest has."""
+        """Compute the bytes that a GPU sends (receives in a gather by a switch; on the busiest of several links)."""
         if isinstance(workload, ExpertsWorkload):
             element_bytes = workload.format.bytes
             sent_bytes = self._most_tokens(workload) * workload.exchanged_elements * element_bytes if self.passed_on \
@@ -90,7 +90,7 @@ class Exchange:
         return array_bytes / workload.tp if self.collective == "a2a" else array_bytes * len(self.hides)
 
     def exchanged(self, workload: Workload) -> tuple[int, int]:
-        """Return rows and columns of what it moves: the output, or the activations."""
+        """Return rows and columns of the moved matrix: the output, or the activations."""
         if not self.before:
             return workload.m, workload.n
         if isinstance(workload, DispatchWorkload):
@@ -117,13 +117,13 @@ class Exchange:
         return topology
 
     def _fullest(self, ranks: int) -> float:
-        """Compute how much of the output the fullest link carries."""
+        """Compute the share of the output on the busiest link."""
         program, topology = self.program(ranks), self.links(ranks)
         carried = Counter(link for one in program.transfers for link in topology.way(one.source, one.destination))
         return max(carried.values()) / program.chunks
 
     def _most_tokens(self, workload: ExpertsWorkload) -> int:
-        """Count the tokens on the fullest link, as often as they go to an expert."""
+        """Count the tokens on the busiest link, once for each of their experts."""
         topology, carried = self.links(workload.tp), Counter()
         for (source, to), tokens in np.ndenumerate(workload.between if self.before else workload.between.T):
             carried.update(dict.fromkeys(topology.way(source, to), int(tokens)))
@@ -131,28 +131,28 @@ class Exchange:
 
     @property
     def by_levels(self) -> bool:
-        """Say whether kernels that do the same run level by level, as the fused one's peers are not one neighbour."""
+        """Say whether the baseline's kernels run level by level, because a GPU has more peers than one neighbour."""
         return not self.of_experts and (
             self.algorithm in LEVELLED or is_custom(self.algorithm) or self.passed_on)
 
     @property
     def passed_on(self) -> bool:
-        """Say whether what a GPU sends to another one passes through others."""
+        """Say whether packets between two GPUs pass through others."""
         return self.algorithm == "direct" and ":" in self.topology
 
     @property
     def every_gpu(self) -> bool:
-        """Say whether no GPU can stand for all."""
+        """Say whether GPUs differ, so that a representative GPU is impossible."""
         return ":" in self.topology or is_custom(self.algorithm) or self.of_experts
 
     @property
     def unlike(self) -> str:
-        """Say why every GPU is simulated where nobody asked for that."""
+        """Say why every GPU is simulated without `--every-gpu`."""
         return "tokens tell them apart" if self.of_experts else "chunks are empty"
 
     @property
     def of_experts(self) -> bool:
-        """Say whether it brings tokens to their experts, or what these make of them back."""
+        """Say whether it moves tokens to their experts, or the experts' outputs back."""
         return self.collective in EXPERTS
 
     @property
@@ -199,10 +199,11 @@ class Exchange:
         return workload.per_token if summed else most_terms(self.program(workload.tp), parts)
 
     def hardware(self, machine: Machine, workload: Workload) -> Machine:
-        """Return the machine with what a direct exchange needs, or split-K. Raises BadInput if it is too much.
+        """Return the machine with hardware for a direct exchange or split-K. Raises BadInput if it is too much.
 
-        That is dispatch windows that know the heads of all others, regions for the tiles of each, counters for the
-        updates of all, and where a tile goes to all others, as many routes of a region, unless a switch copies it.
+        A direct exchange needs dispatch windows that know the heads of all other GPUs, regions for the tiles of each,
+        and counters for the updates of all. If a tile goes to all others, a region needs a route to each of them,
+        unless a switch copies the tile.
         Split-K needs counters for the updates of all workgroups of a tile.
         """
         workload = self.sums.of(workload)
@@ -233,7 +234,7 @@ class Exchange:
 def counting_parts(machine: Machine, ranks: int) -> Machine:
     """Return the machine with channels that count a packet as often as it has parts, of all GPUs but one."""
     bits = max(machine.channels.more_bits, _room(_PARTS_BITS, more_bits(ranks)))
-    return machine.model_copy(update={"channels": machine.channels.model_copy(update={"more_bits": bits})})
+    return machine.changed(channels={"more_bits": bits})
 
 
 def kept_together(machine: Machine, ranks: int, chunk_bytes: int) -> Machine:
@@ -255,12 +256,12 @@ def kept_together(machine: Machine, ranks: int, chunk_bytes: int) -> Machine:
                        f"units apart: {2 * units} or more, or switch.rtl = true, whose tables may be full")
     lines = max(1, min(lines, half // (units * kernel.workgroups_per_cu)))
     places = max(1, min(kernel.workgroups_per_cu, half // (units * lines)))
-    return machine.model_copy(update={"collective": kernel.model_copy(update={
-        "workgroup_bytes": lines * LINE_BYTES * (ranks - 1), "workgroups_per_cu": places})})
+    return machine.changed(collective={"workgroup_bytes": lines * LINE_BYTES * (ranks - 1),
+                                       "workgroups_per_cu": places})
 
 
 def _with_peers(machine: Machine, program: Program, element_bytes: int) -> Machine:
-    """Return the machine with what a program's GPUs need that have several peers. Raises BadInput if they are many."""
+    """Return the machine with hardware for a program whose GPUs have several peers. Raises BadInput if too many."""
     roles = roles_of(program, parts=machine.gpu.k_parts)
     peers = max(len({route.gpu for role in gpu_roles for route in ways(role)}) for gpu_roles in roles
                 for ways in (attrgetter("routes"), attrgetter("fed_by")))
@@ -309,35 +310,33 @@ def _for_dispatch(machine: Machine, workload: DispatchWorkload) -> Machine:
         raise BadInput(f"{ranks} GPUs: a slice of {slice_ids} tiles at each needs a queue of {commands} DMA commands: "
                        f"[dma] ready_commands is at most {MOST_COMMANDS}")
     if commands > machine.dma.ready_commands:
-        machine = machine.model_copy(update={"dma": machine.dma.model_copy(update={
-            "ready_commands": max(_room(_COMMANDS, commands), min(_room(_COMMANDS, _SLICES * commands),
-                                                                  _MOST_FOR_SLICES))})})
+        of_several_slices = min(_room(_COMMANDS, _SLICES * commands), _MOST_FOR_SLICES)
+        machine = machine.changed(dma={"ready_commands": max(_room(_COMMANDS, commands), of_several_slices)})
     return _counting_groups(machine, groups, MOST_REGIONS, tiling.tile_m * tiling.wf_columns * tiling.element_bytes)
 
 
 def _counting_groups(machine: Machine, groups: int, regions: int, tile_bytes: int) -> Machine:
     """Return the machine with this many groups and regions, whose Tracker counts a wavefront tile's bytes and one."""
     dma = {"ready_groups": max(machine.dma.ready_groups, _room(_GROUPS, groups)), "regions": regions}
-    return _with_counters(machine.model_copy(update={"dma": machine.dma.model_copy(update=dma)}), tile_bytes + 1)
+    return _with_counters(machine.changed(dma=dma), tile_bytes + 1)
 
 
 def _with(machine: Machine, *, peers: int, copies: int, counted: int = 0) -> Machine:
     """Return the machine with all regions and routes, and room for peers, copies of a line, and bytes of a tile."""
     dma = {"peers": max(machine.dma.peers, _room(_OTHERS, peers)), "regions": MOST_REGIONS, "routes": MOST_ROUTES,
            "copies": max(machine.dma.copies, _room(_OTHERS, copies))}
-    return _with_counters(machine.model_copy(update={"dma": machine.dma.model_copy(update=dma)}), counted)
+    return _with_counters(machine.changed(dma=dma), counted)
 
 
 def _with_counters(machine: Machine, counted: int) -> Machine:
     """Return the machine whose Tracker counts up to this many bytes."""
     if counted >> machine.tracker.count_bits == 0:
         return machine
-    bits = max(signals.COUNT_BITS, counted.bit_length())
-    return machine.model_copy(update={"tracker": machine.tracker.model_copy(update={"count_bits": bits})})
+    return machine.changed(tracker={"count_bits": max(signals.COUNT_BITS, counted.bit_length())})
 
 
 def _room(sizes: Sequence[int], needed: int) -> int:
-    """Return the least size that is enough; what is larger than all is itself, for the machine to refuse."""
+    """Return the smallest sufficient size; if none is, the needed size, which the machine then refuses."""
     return next((size for size in sizes if size >= needed), needed)
 
 
@@ -435,7 +434,7 @@ def check_topology(topology: str) -> None:
 
 def fused_with(operator: str, topology: str | None = None, algorithm: str | None = None,
                signal: str | None = None, sums: Sums = Sums()) -> Exchange:
-    """Return what an operator fuses its GEMM with, over which links. Raises BadInput.
+    """Return the exchange with which an operator fuses its GEMM. Raises BadInput.
 
     A topology that is not given is the operator's own, an algorithm that is not given the topology's.
     """

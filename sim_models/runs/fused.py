@@ -14,23 +14,22 @@ from t3sim.gpu.fabric.switch import NO_SWITCH
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtlsim.simulator import Design
 from t3sim.runs import build
-from t3sim.runs.checks import check, nothing_counted
-from t3sim.runs.diagnosis import in_a_line, waits
+from t3sim.runs.checks import check, in_a_line, nothing_counted, waits
 from t3sim.runs.failure import SimulationError, to_end
-from t3sim.runs.plan import Plan
-from t3sim.runs.policy import Policy
+from t3sim.runs.plan import Plan, Policy
 from t3sim.runs.program_kernels import ring_plan
 from t3sim.runs.programmed import ProgrammedRun
 from t3sim.runs.switch_kernels import all_gather
 
-_ALL_GATHER = 1  #: range of memory that is open to peers in it
+_ALL_GATHER = 1  #: range of memory that is open to peers in the all-gather
 
 
 class FusedRun(ProgrammedRun):
     """A fused kernel, and the all-gather that may follow."""
 
     def standstill(self) -> SimulationError:
-        return SimulationError(f"{super().standstill()}: {in_a_line(self)}", waits(self))
+        rows = waits(self)
+        return SimulationError(f"{super().standstill()}: {in_a_line(rows)}", rows)
 
     def check(self) -> None:
         if self.switch:
@@ -78,9 +77,9 @@ def rtl_design(geometry: Geometry):
 
 def fused_run(policy: str, plan: Plan, every_gpu: bool = False, design: Design | None = None,
               around: Callable[[Any], Any] = lambda backend: backend) -> FusedRun:
-    """Make one GPU that stands for all, programmed and ready; every one, if it cannot or if that is asked for.
+    """Make a programmed run of the representative GPU, or of every GPU (if GPUs are not alike, or with `every_gpu`).
 
-    `design`: another compiled top than the ordinary one; `around`: makes of each RTL instance what stands for it.
+    `design`: another compiled top than the ordinary one; `around`: wraps each RTL instance (`t3 bench`).
     Close the run after use.
     """
     from t3sim.cosim.gpu import model_ports

@@ -86,12 +86,12 @@ class GatherGroups(NamedTuple):
 
     number: np.ndarray  # in the ready table, the order of ids
     turn: np.ndarray  # in which they are there: those that nobody waits for first, then the others as they come
-    own: int  # how many do not come: a device's own, and those of others
+    ready: int  # groups of its own tokens, which are there from the start
 
     @property
     def in_turn(self) -> np.ndarray:
         """Numbers of the groups that come, in their order: int64[group]."""
-        return self.number[np.argsort(self.turn)][self.own:]
+        return self.number[np.argsort(self.turn)][self.ready:]
 
 
 def groups_of(space: AddressSpace) -> GatherGroups:
@@ -106,7 +106,7 @@ def groups_of(space: AddressSpace) -> GatherGroups:
 class Consumers(NamedTuple):
     """Workgroups of a device that are made of what comes, and the first column of the activations that is theirs."""
 
-    made: OutputParts
+    outputs: OutputParts
     first_input: int
 
     def in_turn(self, space: AddressSpace) -> tuple[np.ndarray, np.ndarray]:
@@ -114,12 +114,13 @@ class Consumers(NamedTuple):
 
         Both int64[workgroup]; groups come in their order, so that the last of those needed is the one that counts.
         """
-        _, order, own = groups_of(space)
+        _, order, ready = groups_of(space)
         turn_of = order[space.schedule.tiling.column_of_tiles]
-        first = self.first_input + self.made.first_column
-        latest = np.array([turn_of[begin:end].max() for begin, end in zip(first, first + self.made.columns)], np.int64)
+        begin = self.first_input + self.outputs.first_column
+        end = begin + self.outputs.columns
+        latest = np.array([turn_of[first:last].max() for first, last in zip(begin, end)], np.int64)
         turn = np.lexsort((np.arange(len(latest)), latest))
-        return turn, np.maximum(latest - own + 1, 0)[turn]
+        return turn, np.maximum(latest - ready + 1, 0)[turn]
 
 
 def gathering_work(work: KernelTable, consumers: Consumers, space: AddressSpace) -> KernelTable:
@@ -154,8 +155,8 @@ def _sending(space: AddressSpace) -> KernelTable:
     row, wavefront = np.nonzero(tiling.wf_widths[tile])
     narrow = tiling.wf_widths[tile][row, wavefront] < tiling.wf_columns
     stores = rows_of(STORE, len(row), base=space.base + tiling.offsets[tile][row] + wavefront * pitch, rows=1,
-                     bytes=size[row], id=rows.id[own][row], region=space.table.own[own][row, narrow.astype(int)],
-                     wavefront=wavefront, route=Route.MEMORY)
+                     bytes=size[row], id=rows.id[own][row], wavefront=wavefront,
+                     region=space.table.own_regions[own][row, narrow.astype(int)], route=Route.MEMORY)
     return KernelTable(groups, steps, loads, stores)
 
 
@@ -167,7 +168,7 @@ def ready_asks(spaces: Sequence[AddressSpace], fields: Mapping[str, Field]) -> n
     packed = []
     for space in spaces:
         groups, tiling = groups_of(space), space.schedule.tiling
-        column = np.argsort(groups.turn)[groups.own:]
+        column = np.argsort(groups.turn)[groups.ready:]
         tiles = tiling.wf_tiles.reshape(tiling.tile_columns, tiling.tile_rows).sum(axis=1)[column]
         columns = {"group": groups.number[column], "tiles": tiles}
         packed.append(sum(columns[name] << field.lsb for name, field in fields.items()))

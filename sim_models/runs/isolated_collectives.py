@@ -24,11 +24,10 @@ from t3sim.machine.formats import BF16
 from t3sim.machine.links import LinkSection
 from t3sim.machine.topologies import Topology
 from t3sim.runs import build
+from t3sim.runs.exchange import COMBINE, DISPATCH
 from t3sim.runs.failure import to_end
 from t3sim.runs.phases import Moved, bytes_by_phase
 from t3sim.runs.program_kernels import (
-    COMBINE,
-    DISPATCH,
     EXCHANGE,
     KINDS,
     SWITCH_KINDS,
@@ -79,7 +78,7 @@ def collective_sim(machine: Machine, size_bytes: int, devices: int, kind: str, m
     copies = -(-size_bytes // (1 << 20)) + devices << 20
     if kind == EXCHANGE:
         if not mirrored or links or conditions:
-            raise BadInput("an all-to-all alone has one GPU that stands for all: no GPU or link can be slower than the "
+            raise BadInput("an all-to-all alone has a representative GPU: no GPU or link can be slower than the "
                            "others")
         chunk_bytes = -(-size_bytes // devices)
         passes = exchange_passes(devices, chunk_bytes, 0, copies)
@@ -107,7 +106,7 @@ def program_sim(machine: Machine, size_bytes: int, kind: str, program: Program, 
 
 
 def program_plans(chunk_bytes: int, kind: str, program: Program, alone: bool) -> list[LevelPlan]:
-    """Plan a collective by any program on chunks of this size; `alone`: on one GPU that stands for all."""
+    """Plan a collective by any program on chunks of this size; `alone`: on a representative GPU."""
     at = Places(chunk_bytes, 0, 0)
     at = at._replace(copies=-(-at.chunk(max(map(len, program.rank_chunks))) // (1 << 20)) << 20)
     return [LevelPlan(program, rank, at, KINDS[kind], alone) for rank in ([0] if alone else range(program.ranks))]

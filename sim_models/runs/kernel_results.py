@@ -43,7 +43,7 @@ class HardwareReport:
     largest_wg_offset: int
     window_blocked_cycles: int
     last_tile_cycle: int
-    window_heads: int  #: packets with its head
+    window_heads: int  #: packets with the dispatch window's head, sent to the GPUs that send to this one
     switch_sum_bytes: int | None = None  #: most at a port of a switch that adds
 
     def to_json(self) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class FusedResult:
     """A GEMM and a collective fused on the RTL; memory cycles."""
 
     gemm_cycles: int  #: until the last workgroup has finished
-    cycles: int  #: until the last tile is where it belongs
+    cycles: int  #: until the last tile has arrived at its owner
     rs_start: int  #: cycle of the first packet
     dram: dict[str, Moved]  #: by phase
     unit_cycles: tuple[int, ...]
@@ -83,6 +83,18 @@ class OverlappedKernels:
     collective_end: int = 0  #: of one before the GEMM: when all copies are in the link's buffer
     reduction_cycles: int = 0  #: of a kernel that adds what came, after all of it has come
     host_seconds: float = field(default=0.0, compare=False)
+
+
+@dataclass(frozen=True)
+class GpuEnd:
+    """End of a GPU's work in a collective alone."""
+
+    end_ns: float  #: of its kernel, with the launch, from the launch on the first GPU
+    read_bytes: int  #: by DRAM
+    written_bytes: int
+    sent_bytes: int  #: over its link that was busy longest
+    link_to: int  #: node where that leads; switches are numbered after GPUs
+    link_busy: float  #: share of the time without the launch
 
 
 KernelResult = IsolatedKernel | FusedResult | OverlappedKernels

@@ -3,7 +3,7 @@
 They are a GEMM or a collective alone on the GPU, a GEMM fused with its reduce-scatter on the RTL, or the all-gather
 after it, through the same RTL.
 
-Sizes in bytes. What comes out depends on machine, workload, kernel and seed only.
+Sizes are in bytes. Results depend only on machine, workload, kernel and seed.
 """
 
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ from t3sim.workload.workloads import DispatchWorkload, ExpertsWorkload, Workload
 
 
 def phases_of(exchange: Exchange) -> tuple[str, str, str | None]:
-    """Name what memory counts in a kernel that hides an exchange; after a reduce-scatter comes an all-gather."""
+    """Name the phases of a kernel that hides an exchange: the GEMM, the collective, and an all-gather after it."""
     return "gemm", exchange.collective, "ag" if exchange.collective == "rs" else None
 
 
@@ -36,7 +36,7 @@ class Work(NamedTuple):
 
 @runtime_checkable
 class Kernel(Protocol):
-    """Simulation to ask for: a frozen dataclass of what tells one kernel from another. A new one is one class."""
+    """A simulation: a frozen dataclass whose fields distinguish one kernel from another. A new kernel is one class."""
 
     needs_rtl: bool
     uses_depth: bool  #: whether its result depends on the GEMM's depth; else the output's size decides alone
@@ -48,7 +48,7 @@ class Kernel(Protocol):
 
     @property
     def every_gpu(self) -> bool:
-        """Say whether it simulates every GPU; else one stands for all."""
+        """Say whether it simulates every GPU; else a representative GPU."""
         return False
 
     def work(self, workload: Workload) -> Work:
@@ -76,38 +76,23 @@ class GemmAlone(Kernel):
     """The GEMM alone on the whole GPU."""
 
     skew: Skew | None = None  #: of several GPUs, of which the last to end counts
+    of_part: bool = False  #: of one GPU's tokens, where each GPU computes a part of the output
 
     needs_rtl, uses_depth, result_type = False, True, IsolatedKernel
 
     @property
     def name(self) -> str:
-        return "gemm" if self.skew is None else f"gemm-{self.skew.name}"
-
-    def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> IsolatedKernel:
-        from t3sim.runs.isolated_kernels import run_gemm
-
-        return run_gemm(plan, progress, window_cycles, self.skew)
-
-
-@dataclass(frozen=True)
-class GemmPart(Kernel):
-    """The GEMM of one GPU's tokens, where each makes a part of the output, alone on the whole GPU."""
-
-    skew: Skew | None = None  #: as of `GemmAlone`
-
-    needs_rtl, uses_depth, result_type = False, True, IsolatedKernel
-
-    @property
-    def name(self) -> str:
-        return "gemm-part" if self.skew is None else f"gemm-part-{self.skew.name}"
+        return ("gemm-part" if self.of_part else "gemm") + (f"-{self.skew.name}" if self.skew else "")
 
     def work(self, workload: Workload) -> Work:
-        return Work(part_of(workload))
+        return Work(part_of(workload) if self.of_part else workload)
 
     def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> IsolatedKernel:
         from t3sim.runs.isolated_kernels import run_gemm
 
-        return run_gemm(replace(plan, workload=part_of(plan.workload)), progress, window_cycles, self.skew)
+        if self.of_part:
+            plan = replace(plan, workload=part_of(plan.workload))
+        return run_gemm(plan, progress, window_cycles, self.skew)
 
 
 @dataclass(frozen=True)
@@ -242,7 +227,7 @@ def experts_of(workload: Workload | None) -> ExpertsWorkload:
     return workload
 
 
-GEMM, GEMM_PART, PACKED = GemmAlone(), GemmPart(), TokensPacked()
+GEMM, GEMM_PART, PACKED = GemmAlone(), GemmAlone(of_part=True), TokensPacked()
 REDUCE_SCATTER, REDUCE_SCATTER_NMC, ALL_GATHER = COLLECTIVES = tuple(map(CollectiveAlone, KINDS))
 GATHER_INPUT = replace(ALL_GATHER, of_input=True)
 ALL_TO_ALL = CollectiveAlone(EXCHANGE)

@@ -90,8 +90,8 @@ def make_tiling(machine: Machine, workload: Workload) -> Tiling:
     if gpu.workgroup_order == "shorter":
         high, wide = (gpu.cluster, 1) if gpu.tile_m <= gpu.tile_n else (1, gpu.cluster)  # near to a square
         along_n = -(-tiling.tile_columns // wide) * wide <= -(-tiling.tile_rows // high) * high
-        return replace(tiling, along_n=along_n, abreast=high if along_n else wide)
-    return replace(tiling, along_n=gpu.workgroup_order == "tokens")
+        return replace(tiling, along_n=along_n, abreast=(high if along_n else wide) * gpu.swizzle)
+    return replace(tiling, along_n=gpu.workgroup_order == "tokens", abreast=gpu.swizzle)
 
 
 def _check_columns(machine: Machine, workload: Workload) -> None:
@@ -200,16 +200,18 @@ class _Custom:
     """A user's operator; raises BadInput if its kernel is none."""
 
     source: str  #: its reference
-    made: Operator
+    operator: Operator
 
     @property
     def resources(self) -> Resources | None:
-        own = getattr(self.made, "resources", None)
-        return None if own is None else of_kind(f"layer.operator = {self.source}'s resources", own, Resources)
+        resources = getattr(self.operator, "resources", None)
+        if resources is None:
+            return None
+        return of_kind(f"layer.operator = {self.source}'s resources", resources, Resources)
 
     def work(self, gpu: int) -> KernelTable:
         with of_a_user(f"layer.operator = {self.source}"):
-            table = self.made.work(gpu)
+            table = self.operator.work(gpu)
         return of_kind(f"layer.operator = {self.source}'s work", table, KernelTable)
 
 
@@ -306,13 +308,13 @@ def experts_operator(machine: Machine, workload: ExpertsWorkload, c_base: int | 
         raise BadInput(f"weights, tokens and what experts make have {end / 1e9:,.1f} GB: machine {machine.name} has "
                        f"{most / 1e9:,.1f}")
     experts_each, grouped_gemms = workload.experts // workload.tp, []
-    for device, made in enumerate(placement.tilings):
-        tile = np.arange(made.tile_columns)
+    for device, device_tiling in enumerate(placement.tilings):
+        tile = np.arange(device_tiling.tile_columns)
         columns = (placement.of_tiles(placement.columns[device], device) != NOWHERE).sum(axis=1)
         counts = workload.routing.counts[:, device * experts_each:(device + 1) * experts_each].sum(axis=0)
-        ends = np.cumsum(-(-counts // made.tile_n))
+        ends = np.cumsum(-(-counts // device_tiling.tile_n))
         group = np.minimum(np.searchsorted(ends, tile, side="right"), experts_each - 1)
-        gemm = gemm_operator(machine, workload, made, c_base, inputs)
+        gemm = gemm_operator(machine, workload, device_tiling, c_base, inputs)
         # Neighbours have other weights, and one may wait for its tokens: whichever place is free goes on.
         grouped_gemms.append(Groups(replace(gemm, cluster=1, by_turn=False), group, columns))
     lines = workload.n if workload.weights_transposed else workload.k

@@ -15,7 +15,7 @@ from t3sim.runs.phases import bytes_by_phase
 
 
 def links_of(machine: Machine, topology: Topology, mirrored: bool) -> Network:
-    """Make the links of one GPU that stands for all, or of all of them."""
+    """Make the links of a representative GPU, or of all of them."""
     return build.mirrored_network(machine, topology, 0) if mirrored else build.network_of(machine, topology, {})
 
 

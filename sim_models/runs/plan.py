@@ -25,42 +25,57 @@ from t3sim.workload.workloads import DispatchWorkload, ExpertsWorkload, Workload
 if TYPE_CHECKING:
     from t3sim.collectives import Program
 
+
+@dataclass
+class Policy:
+    """Arbitration settings (T3 paper, section 4.5)."""
+
+    name: str = "round_robin"
+    threshold: str | int | None = "auto"  #: "auto", a number, or None: communication is never held back
+
+    @classmethod
+    def of(cls, name: str, machine: Machine) -> "Policy":
+        """Return policy `name` with the machine's threshold."""
+        threshold = machine.arbiter.threshold
+        return cls(name, None if threshold == "none" else threshold)
+
+
 _BASE_SKEW = 1 << 20  #: outputs of neighbours lie at different addresses, so that address offsets are exercised
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is simulated, and how. Vary it with `dataclasses.replace`.
+    """Machine, layer and choices of a run. Vary it with `dataclasses.replace`.
 
-    The fields from `stage_first_chunk` on are a kernel's own. `fused` sets those that its collective needs.
+    Each kernel sets the fields from `stage_first_chunk` on for itself. `fused` sets those that its collective needs.
     """
 
     machine: Machine = field(repr=False)  #: with the hardware that the exchange needs (`Exchange.hardware`)
     workload: Workload
     seed: int = 0
-    exchange: Exchange = REDUCED  #: what techniques fuse the GEMM with
-    policy: str | None = None  #: the arbiters' in technique t3, None: the technique's own
-    skew: Skew | None = None  #: what tells GPUs apart, each with its own RTL; None: one GPU stands for all
+    exchange: Exchange = REDUCED  #: the collective that techniques hide, and its links
+    policy: str | None = None  #: arbitration policy of technique t3, None: round robin
+    skew: Skew | None = None  #: differences between GPUs, each with its own RTL; None: a representative GPU
     options: Mapping[str, Any] = field(default_factory=dict)  #: of techniques that have some, by their names
     stage_first_chunk: bool = False  #: into local memory and on by DMA, so that no store waits for the link
     hold_back: float = 0.0  #: probability that a handshake is held back for a cycle (random tests)
     link_jitter_cycles: int = 0  #: largest extra link delay (random tests)
-    #: Links that are not the machine's: (source, destination) and what they are like.
+    #: Links that differ from the machine's, by (source, destination).
     links: Mapping[tuple[int, int], LinkSection] = field(default_factory=dict)
     start_cycles: tuple[int, ...] = ()  #: of each simulated GPU, before which no workgroup starts; empty: all at once
-    #: Of GPUs whose compute units are not as the machine has them.
+    #: Of GPUs whose compute units differ from the machine's.
     conditions: Mapping[int, Condition] = field(default_factory=dict)
     ids: Ids = Ids.TOUCHED
     limits: Limits = Limits.SHIFT
     shuffle: Shuffle | None = None
-    slices: int = 1  #: at least so many
+    slices: int = 1  #: of the output, at least
     signal: str | None = None  #: of `signals.SIGNALS`; the machine has the hardware for it
     gathers: bool = False  #: the collective brings the activations before the GEMM, instead of taking the output
-    mirrored: bool = True  #: of a collective alone: one GPU stands for all
+    mirrored: bool = True  #: of a collective alone: a representative GPU is simulated
     gpu: int | None = None  #: whose kernel runs alone; None: that of the GPU with the most workgroups
-    #: What makes the output of a tiling at a byte; not asked for with `gathers`, which is for GEMMs.
+    #: Makes the operator that stores a tiling's output from an address on; unused with `gathers`, which is for GEMMs.
     operator: Callable[[Machine, Workload, Tiling, int], Operator] = field(default=make_operator, repr=False)
-    #: Of so many ranks, and of so many nodes.
+    #: Functions of the number of ranks, and of nodes.
     collective: Callable[[int], "Program"] = field(default=REDUCED.program, repr=False)
     topology: Callable[[int], topologies.Topology] = field(default=REDUCED.links, repr=False)
 

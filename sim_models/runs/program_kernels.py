@@ -23,8 +23,6 @@ KINDS = {"reduce-scatter": False, "reduce-scatter-nmc": True, "all-gather": Fals
 #: Those around a switch that adds and copies.
 SWITCH_KINDS = ALL_REDUCE_IN_SWITCH, ALL_GATHER_BY_SWITCH = "all-reduce in the switch", "all-gather by the switch"
 EXCHANGE = "all-to-all"
-COMBINE = "combine"  #: an uneven all-to-all of parts of sums, which each GPU then adds
-DISPATCH = "dispatch"  #: an uneven all-to-all of what stays as it is
 
 
 class Places(NamedTuple):
@@ -187,13 +185,13 @@ def ring_program(kind: str, ranks: int) -> tuple[Program, int]:
 
 
 def ring_plan(kind: str, ranks: int, size_bytes: int, data: int, copies: int) -> LevelPlan:
-    """Plan the baseline's ring on an array of `size_bytes` for one GPU that stands for all; `kind`: of `KINDS`."""
+    """Plan the baseline's ring on an array of `size_bytes` for a representative GPU; `kind`: of `KINDS`."""
     program, rank = ring_program(kind, ranks)
     return LevelPlan(program, rank, Places(-(-size_bytes // ranks), data, copies), KINDS[kind], mirrored=True)
 
 
 def exchange_passes(ranks: int, chunk_bytes: int, data: int, received: int) -> list[list[Pass]]:
-    """List the passes of a direct all-to-all on one GPU that stands for all: what each peer gets, one after the other.
+    """List the passes of a direct all-to-all on a representative GPU: what each peer gets, one after the other.
 
     The kernel ends when as much has come. `data`, `received`: addresses of the chunks that leave, and that come.
     """

@@ -22,8 +22,7 @@ from t3sim.runs import build
 from t3sim.runs.address_space import dispatch_requests
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.gather_before import ready_asks
-from t3sim.runs.plan import Plan
-from t3sim.runs.policy import Policy
+from t3sim.runs.plan import Plan, Policy
 from t3sim.runs.sums import sums_in_memory
 from t3sim.runs.switch_rtl import SwitchRtl
 
@@ -34,9 +33,9 @@ _REQUEST_QUEUE = 2  #: entries of the dispatch window's (rtl/streams/two_entry_q
 
 
 class ProgrammedGpus(Lockstep):
-    """GPUs with an RTL instance each, or one that stands for all, which a driver reaches through their buses."""
+    """GPUs with an RTL instance each, or a representative GPU, which a driver programs through their buses."""
 
-    switch: SwitchRtl | None = None  #: around which they are
+    switch: SwitchRtl | None = None  #: between the GPUs
 
     def __init__(self, sim: Sim, geometry: Geometry, backends: Sequence, devices: Sequence[int]) -> None:
         """Take the state at cycle 0; `devices`: the number of each GPU, for messages."""
@@ -68,7 +67,7 @@ class ProgrammedGpus(Lockstep):
         return float(self.sim.kernel.state.finished.sum() / self.sim.kernel.work.workgroups.sum())
 
     def standstill(self) -> SimulationError:
-        """Make the error of a run in which nothing moves any more."""
+        """Return the error of a run that is stuck."""
         return SimulationError(f"nothing moved for {IDLE_LIMIT} cycles")
 
     def check(self) -> None:
@@ -84,13 +83,13 @@ class ProgrammedGpus(Lockstep):
         self.wait("a soft reset", lambda status: "reset_done" in status)
 
     def restart(self, writes: Callable[[int], list[Write]], at_rest: Collection[str] = AT_WORK) -> None:
-        """Write what each GPU, by its place, needs, and start a kernel on all; `at_rest`: levels of STATUS to be 0."""
+        """Program all GPUs and start a kernel on each; `writes`: by a GPU's place; `at_rest`: STATUS bits to be 0."""
         for place, (driver, master) in enumerate(zip(self.drivers, self.masters)):
             self.write(master, writes(place) + driver.clear_error() + driver.clear_counters() + driver.restart())
         self.wait("a restart", lambda status: not status & {"resetting", "reset_done", *at_rest})
 
     def write(self, master: ApbMaster, writes: list[Write]) -> None:
-        """Write registers through one device's bus. Raises SimulationError with what the hardware says of a refusal."""
+        """Write registers through one device's bus. Raises SimulationError with the hardware's reason for a refusal."""
         try:
             for offset, value in writes:
                 master.write(offset, value)
@@ -100,7 +99,7 @@ class ProgrammedGpus(Lockstep):
                                   f"{error_in_words(self.drivers[place].first_error(master.read))}") from None
 
     def wait(self, what: str, is_over: Callable[[set[str]], bool]) -> None:
-        """Look at every device's STATUS until it is as `done` says. Raises SimulationError."""
+        """Read every device's STATUS until `is_over` accepts it. Raises SimulationError after a million cycles."""
         for device, driver, master in zip(self.devices, self.drivers, self.masters):
             first = master.cycles
             while not is_over(status := driver.status(master.read)):
@@ -123,7 +122,7 @@ class ProgrammedGpus(Lockstep):
                 for register in self.drivers[device].registers.fixed if (name := register.name).startswith("COUNT_")}
 
     def close(self) -> None:
-        """Free the hardware and what observers hold."""
+        """Free the RTL instances and the observers' resources."""
         for held in (*self.backends, *self.observers, *([self.switch] if self.switch else [])):
             held.close()
 
@@ -141,12 +140,13 @@ class ProgrammedRun(ProgrammedGpus):
         self.tiling = self.schedule.tiling
         if not mirrored and len(backends) != workload.tp:
             raise ValueError(f"{len(backends)} RTL instances for {workload.tp} GPUs")
-        of_workgroups = build.make_tiling(machine, workload)
         self.spaces = plan.spaces(device if mirrored else None)
         self.gathers, payloads = plan.gathers, backends[0].ports
-        self.made = self.tiling if plan.gathers else of_workgroups  #: what workgroups make that ask the window
+        #: Of the workgroups that ask the window.
+        self.workgroup_tiling = self.tiling if plan.gathers else build.make_tiling(machine, workload)
         hardware, python = make_hardware(
-            backends, ports, dispatch_requests(self.spaces, payloads.port("dispatch.payload").fields, self.made),
+            backends, ports,
+            dispatch_requests(self.spaces, payloads.port("dispatch.payload").fields, self.workgroup_tiling),
             ready_asks(self.spaces, payloads.port("asks.payload").fields) if self.gathers else None)
         super().__init__(build.make_sim(plan, spaces=self.spaces, mirrored=mirrored, hardware=hardware),
                          machine.geometry(), backends, [space.device for space in self.spaces])
@@ -166,7 +166,7 @@ class ProgrammedRun(ProgrammedGpus):
         return switch_rtl
 
     def _program(self) -> None:
-        """Do what a driver does before the kernel starts."""
+        """Reset and program all GPUs as a driver does before a kernel."""
         self.reset()
         self.restart(self._settings)
         self._tell_heads()
@@ -177,13 +177,13 @@ class ProgrammedRun(ProgrammedGpus):
                 backend.step()
 
     def _settings(self, place: int) -> list[Write]:
-        """Return what a GPU's driver writes for this kernel."""
+        """Return the register writes of a GPU's driver for this kernel."""
         arbiter, tiling, space, driver = self.machine.arbiter, self.tiling, self.spaces[place], self.drivers[place]
         writes = space.program(driver)
         limit = self.machine.starvation_limit_cycles if POLICIES[self.policy.name].ends_starvation else 0
         writes += driver.policy(self.policy.name, self.policy.threshold, limit or None)
         units = int(self.sim.kernel.state.working[place]) * self.sim.kernel.rates.places
-        workgroups = (self.made.tiles * self.schedule.policy.parts if self.schedule.placement is None
+        workgroups = (self.workgroup_tiling.tiles * self.schedule.policy.parts if self.schedule.placement is None
                       else max(1, int(self.sim.kernel.work.workgroups[place])))
         writes += driver.stage(min(units, workgroups))
         writes += driver.monitor(*(quarters / 4 for quarters in arbiter.monitor_breakpoints))
@@ -194,7 +194,7 @@ class ProgrammedRun(ProgrammedGpus):
         return writes + (driver.ready_table(tiling.tile_rows, tiles) if self.gathers else [])
 
     def _tell_heads(self) -> None:
-        """Bring the heads of the new kernel to those that wait for them: it is launched when all have restarted."""
+        """Deliver the heads of the new kernel to the peers; the kernel starts when all GPUs have restarted."""
         ports, network, b = self.sim.hardware.ports, self.sim.network, self.sim.b
         hardware = {space.device: backend for space, backend in zip(self.spaces, self.backends)}
         heads = []
@@ -223,6 +223,6 @@ class ProgrammedRun(ProgrammedGpus):
         return window_for_sums(self.schedule, largest, shape.most_bytes, shape.planes)
 
     def chosen_threshold(self, device: int = 0) -> tuple[int, float]:
-        """Return what the intensity monitor chose (`NO_THRESHOLD`: none) and the mean occupancy it saw, in entries."""
+        """Return the intensity monitor's threshold (`NO_THRESHOLD`: none) and its mean occupancy, in entries."""
         read, registers = self.masters[device].read, self.drivers[device].registers
         return (read(registers["CHOSEN_THRESHOLD"].offset) & NO_THRESHOLD, read(registers["MONITOR_MEAN"].offset) / 4)

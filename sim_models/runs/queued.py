@@ -93,7 +93,7 @@ def run_queued(machine: Machine, collective: str, gpus: int, size_bytes: int,
     Tracker starts is broadcast to all peers at once. Raises BadInput and SimulationError.
     """
     check_asked(machine, collective, gpus, size_bytes, initiator, variant, waves)
-    run = _Run(machine, (collective, gpus, size_bytes), initiator, seed, variant, waves)
+    run = _Run(machine, collective, gpus, size_bytes, initiator, seed, variant, waves)
     try:
         run.run()
         return run.result()
@@ -148,10 +148,9 @@ def _chain(following: Mapping[int, int], region: int) -> list[int]:
 class _Run(ProgrammedGpus):
     """The GPUs, programmed, and what is compared in the end."""
 
-    def __init__(self, machine: Machine, what: tuple[str, int, int], initiator: str, seed: int,
+    def __init__(self, machine: Machine, collective: str, gpus: int, size_bytes: int, initiator: str, seed: int,
                  variant: str = "b2b", waves: ProducerWaves = ProducerWaves()) -> None:
-        collective, gpus, size_bytes = what
-        machine = machine.model_copy(update={"dma": machine.dma.model_copy(update={"copies": machine.dma.routes})})
+        machine = machine.changed(dma={"copies": machine.dma.routes})
         chunk = chunk_bytes(size_bytes, gpus)
         block = min(chunk, _LARGEST_BLOCK)
         self._machine, self._gpus, self._initiator, self._block = machine, gpus, initiator, block

@@ -21,10 +21,9 @@ _ALL = 1 << 40
 def hardware(machine: Machine, signal: str) -> Machine:
     """Return the machine with Track & Trigger hardware that signals so."""
     if signal in _OF_MANY:
-        return machine.model_copy(update={"tracker": machine.tracker.model_copy(update={"count_bits": COUNT_BITS}),
-                                          "dma": machine.dma.model_copy(update={"tiles_per_block": 1})})
+        return machine.changed(tracker={"count_bits": COUNT_BITS}, dma={"tiles_per_block": 1})
     tiles = 1 if signal == "wavefront" else machine.gpu.wavefronts_per_workgroup
-    return machine.model_copy(update={"dma": machine.dma.model_copy(update={"tiles_per_block": tiles})})
+    return machine.changed(dma={"tiles_per_block": tiles})
 
 
 def tracked_tiling(tiling: Tiling, signal: str | None, ranks: int, at_once: int, block: tuple[int, int]) -> Tiling:

@@ -113,7 +113,7 @@ def _gpu(text: str, gpus: int, part: str) -> int:
 
 def _set(values: dict, key: object, value: float, part: str) -> None:
     if key in values:
-        raise BadInput(f"gpus.skew = {part}: it is said twice")
+        raise BadInput(f"gpus.skew = {part}: it is given twice")
     values[key] = value
 
 

@@ -26,7 +26,7 @@ def with_split_k(machine: Machine, parts: int | None) -> Machine:
         return machine
     if not 1 <= parts <= MOST_PARTS:
         raise BadInput(f"layer.split_k = {parts} is not possible: 1 to {MOST_PARTS}")
-    return machine.model_copy(update={"gpu": machine.gpu.model_copy(update={"k_parts": parts})})
+    return machine.changed(gpu={"k_parts": parts})
 
 
 def parts_added(work: KernelTable, tiling: Tiling, output: int, workspace: int, launch_cycles: float) -> KernelTable:

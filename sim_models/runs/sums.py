@@ -1,7 +1,7 @@
-"""Formats of an exchange's sums: what memory adds in, and what links carry, where that is not what the layer has.
+"""Formats of an exchange's sums in memory and on links, if they differ from the layer's.
 
-Memory that adds in 32 bits holds lines of as many bits for each element: compute units store them so, DMA reads them
-so, and the near-memory ALU rounds what it reads for a link to what the link carries, which it widens where it arrives.
+Memory that adds in 32 bits holds 32 bits per element: compute units store them, and DMA reads them. The near-memory ALU
+rounds lines for a link to the link's format, and widens them at their destination.
 """
 
 from dataclasses import dataclass, replace
@@ -31,16 +31,16 @@ class Sums:
 
     @property
     def name(self) -> str:
-        """The name for files; empty where all is the layer's own."""
+        """The name for files; empty if both formats are the layer's own."""
         return "-".join(filter(None, (self.accumulate and f"in-{self.accumulate}", self.wire and f"by-{self.wire}")))
 
     def words(self, workload: Workload) -> str:
-        """Return what it is for people: `sums in fp32, bf16 on links`."""
+        """Describe the formats: `sums in fp32, bf16 on links`."""
         return f"sums in {self.accumulate or workload.dtype}, {self.wire or workload.dtype} on links"
 
     @property
     def in_any_order(self) -> bool:
-        """Say whether sums have the same bits whatever comes first."""
+        """Say whether sums have the same bits in any order of arrival."""
         return self.accumulate == "fixed"
 
     def to_json(self) -> dict[str, str]:
@@ -51,16 +51,16 @@ class Sums:
         return _WIRES[self.wire] / 8 if self.wire else workload.format.bytes
 
     def of(self, workload: Workload) -> Workload:
-        """Return the workload whose output memory holds so."""
+        """Return the workload with these formats of sums."""
         return replace(workload, sums=self.accumulate, wire=self.wire)
 
     def carrying(self, workload: Workload, link: LinkSection) -> LinkSection:
-        """Return a link that carries more of memory's lines, by as much as one is shorter on it."""
+        """Return the link with its bandwidth in lines of memory, which are shorter on it."""
         more = self.of(workload).moved_bytes / self.wire_bytes(workload)
         return link.model_copy(update={"bandwidth_gb_per_s": link.bandwidth_gb_per_s * more})
 
     def seen_from_memory(self, machine: Machine, workload: Workload) -> Machine:
-        """Return the machine with links and their buffers as they are to memory's lines, and with what memory adds.
+        """Return the machine with links and buffers in lines of memory, and with near-memory ALUs for these sums.
 
         A machine whose channels have their own `sums` keeps them.
         """
@@ -108,13 +108,13 @@ def sums_of(accumulate: str | None, wire: str | None, dtype: str) -> Sums:
 
 
 def _sum_names(workload: Workload) -> tuple[str, str]:
-    """Return the sums that memory makes of compute units' products, which are fp32, and of what links bring."""
+    """Return the ALU's operations for compute units' products, which are fp32, and for packets from links."""
     return tuple(form if form == workload.sums else f"{form}{'-blocks' * (form in BLOCKS)}-in-{workload.sums}"
                  for form in ("fp32", workload.wire or workload.dtype))
 
 
 def sums_in_memory(workload: Workload) -> tuple[str, ...]:
-    """Return what memory must add for a workload beside plain sums."""
+    """Return the additions that a workload needs besides plain sums."""
     if workload.sums is None:
         return ()
     plain = {one.name for one in PLAIN_SUMS}
@@ -122,7 +122,7 @@ def sums_in_memory(workload: Workload) -> tuple[str, ...]:
 
 
 def region_sum(workload: Workload) -> MemorySum | None:
-    """Return what a region's register says of what arrives under it; None: memory adds plain sums.
+    """Return the sum in a region's register, for packets that arrive under the region; None: plain sums.
 
     The unit of a fixed point is such that a sum of all GPUs' parts fits up to eight of its standard deviations, of
     matrices whose elements have a standard deviation of 1.
@@ -136,5 +136,5 @@ def region_sum(workload: Workload) -> MemorySum | None:
 
 
 def own_sum(workload: Workload) -> str:
-    """Return the sum that memory makes of what compute units store, whatever the region brings from links."""
+    """Return the sum for compute units' stores, which is independent of the region's packets."""
     return _sum_names(workload)[0]

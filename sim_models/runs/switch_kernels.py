@@ -1,4 +1,4 @@
-"""Collectives by kernels on compute units around a switch that adds and copies; one GPU stands for all.
+"""Collectives by kernels on compute units around a switch that adds and copies; one representative GPU is simulated.
 
 Data go through it once: an all-reduce sends every line up once and gets every sum once (Klenk et al., ISCA 2020, which
 the T3 paper cites for reduction in switches: the pushed all-reduce), an all-gather sends a chunk once and gets those of

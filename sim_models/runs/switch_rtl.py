@@ -82,13 +82,13 @@ class SwitchRtl:
     def check(self, sim: Sim) -> None:
         """Check it after a run. Raises SimulationError."""
         self.raise_errors()
-        if sim.switch.held.any() or self.hardware.leaving.count.any():
-            raise SimulationError(f"switch: {sim.switch.held.tolist()} sums are in its tables at the end, "
+        if sim.switch.held_lines.any() or self.hardware.leaving.count.any():
+            raise SimulationError(f"switch: {sim.switch.held_lines.tolist()} sums are in its tables at the end, "
                                   f"{self.hardware.leaving.count.tolist()} packets have not left")
 
     def columns(self, sim: Sim) -> np.ndarray:
         """Make room for the data of all packets with sums that it may send, as in `switch_hardware.SwitchNumbers`."""
-        return np.zeros((sim.switch.came.size * max(1, sim.switch.parts), LINE_BYTES // 8), np.int64)
+        return np.zeros((sim.switch.parts_taken.size * max(1, sim.switch.parts), LINE_BYTES // 8), np.int64)
 
     def close(self) -> None:
         for backend in self._backends:

@@ -33,11 +33,11 @@ class Elements(NamedTuple):
     """Elements of every GPU's chunks; arrays are [device, element] unless said otherwise."""
 
     memory: np.ndarray  # float32
-    found: np.ndarray  # float32: as the last read found it
+    last_read: np.ndarray  # float32: as the last read found it
     parts: np.ndarray  # uint16: parts of other GPUs that memory has added
     stored: np.ndarray  # uint8: how often
     columns: np.ndarray  # float32 [packet, element]: sums that have left the switch's RTL; none: it is a model
-    outside: np.ndarray  # int64 [device]: accesses to what is no chunk's
+    outside: np.ndarray  # int64 [device]: accesses outside all chunks
 
     def before_edge(self, sim: "Sim", kernel: tuple, hardware: "Hardware | None", device: int, now: int) -> None:
         account(self, sim, device)
@@ -63,18 +63,18 @@ def account(data: Elements, sim: "Sim", device: int) -> None:
         for i in range(count):
             at = first + i
             if op == bits.READ:
-                data.found[device, at] = data.memory[device, at]
+                data.last_read[device, at] = data.memory[device, at]
             elif op == bits.STORE:
-                data.memory[device, at] = data.found[queues.sender_of(number), at]
+                data.memory[device, at] = data.last_read[queues.sender_of(number), at]
                 data.stored[device, at] += np.uint8(1)
             else:
                 data.parts[device, at] += np.uint16(parts)
                 if len(data.columns):
                     data.memory[device, at] += data.columns[number, i]
                 else:
-                    for sender in range(len(data.found)):
+                    for sender in range(len(data.last_read)):
                         if sender != device:
-                            data.memory[device, at] += data.found[sender, at]
+                            data.memory[device, at] += data.last_read[sender, at]
 
 
 class SwitchedNumbers(Observer):
@@ -89,8 +89,8 @@ class SwitchedNumbers(Observer):
         self.data = Elements(memory, np.zeros_like(memory), np.zeros(memory.shape, np.uint16),
                              np.zeros(memory.shape, np.uint8), columns.view(np.float32), np.zeros(len(plans), np.int64))
         #: What the switch's RTL adds: what GPUs found.
-        self.sent = SwitchNumbers(self.data.found.view(np.uint32), self.data.found.view(np.uint32), 1, _SHIFT, columns,
-                                  DTYPES["fp32"], np.zeros(len(plans), np.int64))
+        self.sent = SwitchNumbers(*[self.data.last_read.view(np.uint32)] * 2, 1, _SHIFT, columns, DTYPES["fp32"],
+                                  np.zeros(len(plans), np.int64))
 
     def before(self, now: int, end: int) -> tuple[Elements, int]:
         return self.data, end
@@ -99,7 +99,7 @@ class SwitchedNumbers(Observer):
         """Compare every word that the collective has a goal for. Raises SimulationError."""
         if self.data.outside.any():
             device = int(np.argmax(self.data.outside))
-            raise SimulationError(f"GPU {device}: {self.data.outside[device]} accesses to what is no chunk's")
+            raise SimulationError(f"GPU {device}: {self.data.outside[device]} accesses outside all chunks")
         for (rank, chunk), of in self._program.goal.items():
             first = (self._at.chunk(chunk) - self._at.data) >> _SHIFT
             mine = slice(first, first + (self._at.chunk_bytes >> _SHIFT))

@@ -42,7 +42,7 @@ class Bound:
 
 
 def who_waits(gpus: Sequence[Mapping[str, float]], total_ns: float, producer: str = "GEMM") -> str:
-    """Say in a sentence for whom or what the GPUs of a run wait.
+    """Say in a sentence which GPU or link the GPUs of a run wait for.
 
     `gpus`: as in `TechniqueResult`; `producer`: the name of the kernel that makes the output. A link that is full holds
     all; else the GPU whose own work ends last.
@@ -50,7 +50,8 @@ def who_waits(gpus: Sequence[Mapping[str, float]], total_ns: float, producer: st
     sender = max(range(len(gpus)), key=lambda gpu: gpus[gpu]["link_busy"])
     busy = gpus[sender]["link_busy"]
     if busy >= _FULL and min(gpu_times["link_busy"] for gpu_times in gpus) < _FULL:
-        return f"All wait for the link from GPU {sender} to GPU {gpus[sender]['link_to']}, which is busy {busy:.0%}."
+        link = f"GPU {sender} to GPU {gpus[sender]['link_to']}"
+        return f"All GPUs wait for the link from {link}, which is busy {busy:.0%}."
     ends, notable_ns = [gpu_times["gemm_end_ns"] for gpu_times in gpus], _NOTABLE * total_ns
     last = [gpu for gpu, end in enumerate(ends) if end >= max(ends) - notable_ns]
     lag_ns = min(ends[gpu] for gpu in last) - max((end for gpu, end in enumerate(ends) if gpu not in last),
@@ -62,7 +63,7 @@ def who_waits(gpus: Sequence[Mapping[str, float]], total_ns: float, producer: st
     if lag_ns > notable_ns:
         last_gpus = (f"GPU {last[0]}, whose {producer} ends" if len(last) == 1 else
                      f"GPUs {', '.join(map(str, last))}, whose {producer}s end")
-        return f"All wait for {last_gpus} {lag_ns / 1e3:,.1f} µs after any other.{window_text}"
+        return f"All GPUs wait for {last_gpus} {lag_ns / 1e3:,.1f} µs after any other.{window_text}"
     return (f"No GPU waits long for another's {producer}: they end within {(max(ends) - min(ends)) / 1e3:,.1f} µs."
             f"{window_text}")
 

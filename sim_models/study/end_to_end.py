@@ -12,8 +12,8 @@ from t3sim.analytic.end_to_end.uncertainty import spread
 from t3sim.analytic.validation.nearby import error_near, prompt_error_near, range_of_prompts, range_of_rows
 from t3sim.analytic.validation.requests import Collective, ExpertsExchange, GemmRequest, Training
 from t3sim.machine import Machine, load_machine
+from t3sim.machine.files import NoSuchMachine, read
 from t3sim.machine.levels import CLUSTER, ITERATIONS
-from t3sim.machine.loader import NoSuchMachine, read
 from t3sim.workload.transformer import Transformer
 
 #: What is timed.

@@ -10,11 +10,10 @@ from t3sim.analytic.end_to_end.mapping import Mapping
 from t3sim.analytic.end_to_end.training import Overlap, TrainingJob
 from t3sim.base.errors import BadInput
 from t3sim.machine import Machine, load_machine
+from t3sim.mechanisms.result import BASELINE
 from t3sim.runs.plan import Plan
 from t3sim.study.techniques import run_sublayer
 from t3sim.workload.workloads import Workload
-
-_BASELINE = "sequential"
 
 
 def sublayer_workload(job: TrainingJob, mapping: Mapping, name: str) -> Workload:
@@ -38,7 +37,7 @@ def measured_overlap(cluster: Machine, job: TrainingJob, mapping: Mapping, techn
     machine = load_machine(cluster.cycle_machine)
     speedups = {}
     for name in sublayers or job.model.reduced:
-        result = run_sublayer(Plan(machine, sublayer_workload(job, mapping, name), seed), (_BASELINE, technique),
+        result = run_sublayer(Plan(machine, sublayer_workload(job, mapping, name), seed), (BASELINE, technique),
                               lambda step, fraction, name=name: progress(f"{name} {step}", fraction))
         speedups[name] = result.speedup[technique]
     return speedup_overlap(speedups), speedups

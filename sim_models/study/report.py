@@ -16,9 +16,40 @@ from t3sim.mechanisms.result import BASELINE, DRAM_STREAMS, TechniqueResult
 from t3sim.rtl.registers import NO_THRESHOLD
 from t3sim.runs.exchange import REDUCED
 from t3sim.runs.phases import Moved
-from t3sim.study.answer import answer
 from t3sim.study.bounds import who_waits
 from t3sim.study.results import BenchResult, CollectiveRun, KernelRun, RunResult
+
+_IDEAL = "ideal-"  #: techniques that are arithmetic on times of others
+_NOTABLE = 0.0005  #: share beyond all that is hidden, from which on it is worth a sentence
+
+
+def answer(result: RunResult) -> list[str]:
+    """Say how fast the GEMM alone is, why a technique is faster than that, and which technique is the fastest."""
+    base, producer = result.baseline, result.workload.producer
+    if base is None:
+        return ["No speedup without the baseline: add sequential to the techniques."]
+    lines = []
+    if rate := result.gemm_rate:
+        lines.append(f"The {producer} alone: {rate.words}.")
+    efficiency = result.overlap_efficiency
+    if shares_above_one := {name: share for name, share in efficiency.items() if share > 1 + _NOTABLE}:
+        name = max(shares_above_one, key=shares_above_one.__getitem__)
+        largest_gain = min(result.techniques[name].loss_ns.items(), key=lambda item: item[1])
+        lines.append(
+            f"An overlap efficiency above 100% is possible: with Track & Trigger the {producer} itself takes less "
+            f"time than alone, because its output bypasses the cache and most of it goes to other GPUs. The largest "
+            f"gain of {name} is \"{largest_gain[0].replace('_', ' ')}\", {-largest_gain[1] / 1e3:,.1f} µs.")
+    candidates = {name: technique for name, technique in result.techniques.items()
+                  if name != base.name and not name.startswith(_IDEAL)}
+    if not candidates:
+        return lines
+    name, best = min(candidates.items(), key=lambda item: item[1].total_ns)
+    hidden_text = f"; it hides {efficiency[name]:.1%} of the {' and the '.join(result.exchange.hides)}" if (
+        0 < efficiency.get(name, 0) <= 1 + _NOTABLE) else ""
+    verb = "takes" if len(candidates) == 1 else "is the fastest:"
+    lines.append(f"{name} {verb} {best.total_ns / 1e3:,.1f} µs, {result.speedup[name]:.3f} times as fast as "
+                 f"{base.name} ({base.total_ns / 1e3:,.1f}){hidden_text}.")
+    return lines
 
 
 def _threshold(entries: int) -> str:
@@ -54,14 +85,14 @@ def print_run(result: RunResult, console: Console) -> None:
         return f"{gemm_alone.tflop_per_s * slower:,.1f}", f"{gemm_alone.share * slower:.0%}"
 
     if bounds := result.bounds:
-        headings = ("GEMM\nalone", "link\nbusy", "DRAM\nat peak", *rates, "bound by")
-        show(report_table("What bounds it", "technique", headings, (
+        headings = ("GEMM\nalone", "link\nbusy", "DRAM\nat peak", *rates, "limited by")
+        show(report_table("Limits", "technique", headings, (
             (name, f"{bound.gemm:.0%}", f"{bound.link:.0%}", f"{bound.dram:.0%}", *rate_of(name), bound.words)
             for name, bound in bounds.items())))
     if (terms := result.terms_by_arrival) > FIXED_TERMS and any(
             technique.rtl_in_loop for technique in result.techniques.values()):
-        console.print(f"Sums of Track & Trigger have up to {terms} terms, added in the order in which they come: their "
-                      "last bits may differ from run to run.")
+        console.print(f"Sums of Track & Trigger have up to {terms} terms, added in order of arrival, so their last "
+                      "bits may differ from run to run.")
         console.print()
     for name, technique in result.techniques.items():
         if technique.gpus:
@@ -73,16 +104,16 @@ def print_run(result: RunResult, console: Console) -> None:
         show(_losses(result))
     for name, technique in result.techniques.items():
         if len(technique.tried) > 1:
-            show(report_table(f"What {name} could choose (µs)", "order of tiles", ("communication\ntiles", "kernels"),
+            show(report_table(f"Choices of {name} (µs)", "order of tiles", ("communication\ntiles", "kernels"),
                               ((choice.options["order"], f"{choice.options['pieces']}", _microseconds(choice.ns))
                                for choice in technique.tried)))
     if any(technique.hardware for technique in result.techniques.values()):
         show(_hardware(result))
     if numbers := result.numbers:
         error_text = "" if numbers.error is None else (
-            f"; sums are {numbers.error:.3%} from float64's (root mean square)")
-        console.print(f"{numbers.technique} on {workload.tp} GPUs with numbers: {numbers.compared:,} are numpy's, bit "
-                      f"for bit{error_text}.")
+            f"; the sums differ from float64 by {numbers.error:.3%} (root mean square)")
+        console.print(f"{numbers.technique} on {workload.tp} GPUs with numbers: {numbers.compared:,} elements equal "
+                      f"numpy's bit for bit{error_text}.")
         console.print()
     console.print(_speed(result))
     show(_times(result))
@@ -98,7 +129,7 @@ def print_together(results: Sequence[RunResult], times: Sequence[int], console: 
     rows = [(workload.title, f"{workload.m}x{workload.n}x{workload.k}", f"{count:,}",
              *(_microseconds(result.techniques[name].total_ns) for name in names))
             for count, result in zip(times, results) for workload in (result.workload,)]
-    console.print(report_table("All of the file, each as often as it is there (µs)", "sub-layer",
+    console.print(report_table("Whole file: each sub-layer times its count (µs)", "sub-layer",
                                ("MxNxK", "times", *names), rows,
                                ("all", "", f"{sum(times):,}", *(_microseconds(totals[name]) for name in names))))
     if BASELINE in totals:
@@ -132,10 +163,10 @@ def _times(result: RunResult) -> Table:
 
 
 def _gpus(technique: str, gpus: Sequence[Mapping[str, float]]) -> Table:
-    """Show who waits for whom: where each GPU's time ends."""
+    """Show which GPU the others wait for: where each GPU's time ends."""
     times = ("start_ns", "gemm_end_ns", "first_packet_ns", "last_tile_ns", "window_held_ns")
     return report_table(f"Each GPU under {technique} (µs)", "GPU", (
-        "starts", "GEMM\nends", "first\npacket", "last tile\nhere", "window\nheld it", "fullest\nlink to", "busy"), (
+        "starts", "GEMM\nends", "first\npacket", "last tile\nhere", "held by\nwindow", "busiest\nlink to", "busy"), (
         (str(number), *(_microseconds(gpu[name]) for name in times), str(gpu["link_to"]), f"{gpu['link_busy']:.0%}")
         for number, gpu in enumerate(gpus)))
 
@@ -155,7 +186,7 @@ def _losses(result: RunResult) -> Table:
     all_losses = [technique.loss_ns for technique in result.techniques.values()]
     causes = dict.fromkeys(cause for losses in all_losses for cause in losses)
     return report_table(
-        "Where the time that is not hidden went (µs)", "cause",
+        "Time that is not hidden (µs)", "cause",
         (name.replace("-", "-\n", 1) if len(name) > 8 else name for name in result.techniques),
         ((words_of_key(cause), *(_microseconds(losses[cause]) if cause in losses else NOTHING for losses in all_losses))
          for cause in causes),
@@ -172,19 +203,19 @@ def _hardware(result: RunResult) -> Table:
         values = {
             "tiles completed (triggers)": f"{counters['triggers']:,}",
             "DMA commands": f"{counters['commands']:,}",
-            "most ready commands waiting": f"{counters['ready_high_water']:,}",
+            "ready commands waiting, at most": f"{counters['ready_high_water']:,}",
             "Tracker updates": f"{counters['updates']:,}",
             "accesses per update": f"{accesses / max(1, counters['updates']):.2f}",
-            "channel-cycles a DMA read waited for a write": f"{counters['guard_stall']:,}",
-            "updates refused for want of a way": f"{counters['set_full']:,}",
-            f"cycles {holds} held a workgroup": f"{hardware.window_blocked_cycles:,}",
-            "packets with its head, to who sends to this GPU": f"{hardware.window_heads:,}",
-            f"DRAM queue of the GEMM alone, mean of {places} lines ({places * LINE_BYTES / 1024:g} KB)":
+            "channel-cycles that DMA reads waited for writes": f"{counters['guard_stall']:,}",
+            "updates refused because a set was full": f"{counters['set_full']:,}",
+            f"cycles in which {holds} held a workgroup": f"{hardware.window_blocked_cycles:,}",
+            "packets with the window's head, to its senders": f"{hardware.window_heads:,}",
+            f"mean DRAM queue of the GEMM alone, of {places} lines ({places * LINE_BYTES / 1024:g} KB)":
                 f"{hardware.producer_mean_occupancy:.2f}",
-            "threshold chosen, lines": _threshold(hardware.chosen_threshold),
+            "chosen threshold (lines)": _threshold(hardware.chosen_threshold),
         }
         if hardware.switch_sum_bytes is not None:
-            values["most bytes of sums at a port of the switch"] = f"{hardware.switch_sum_bytes:,}"
+            values["bytes of sums at a port of the switch, at most"] = f"{hardware.switch_sum_bytes:,}"
         if "tracker_corrected" in counters:
             values["Tracker words corrected"] = f"{counters['tracker_corrected']:,}"
         if result.baseline is not None:
@@ -192,13 +223,13 @@ def _hardware(result: RunResult) -> Table:
             phases = {"AR": ("rs", "ag", "ar")}.get(sums, (result.exchange.collective,))
             reads = [_bytes(side, phases, "read") for side in (result.baseline, technique)]
             writes = [_bytes(side, ("gemm", *phases), "write") for side in (result.baseline, technique)]
-            values[f"{sums} reads, sequential over it"] = (f"{reads[0] / reads[1]:.3f}" if reads[1]
-                                                           else "it reads nothing")
-            values[f"GEMM and {sums} writes, same"] = (f"{writes[0] / writes[1]:.3f}" if writes[1]
-                                                       else "it writes nothing")
+            values[f"{sums} reads, sequential / technique"] = (f"{reads[0] / reads[1]:.3f}" if reads[1]
+                                                           else "no reads")
+            values[f"GEMM and {sums} writes, sequential / technique"] = (f"{writes[0] / writes[1]:.3f}" if writes[1]
+                                                       else "no writes")
         for label, value in values.items():
             rows.setdefault(label, []).append(value)
-    return report_table("Hardware, from its own counters", "what", fused_techniques, (
+    return report_table("Hardware counters", "counter", fused_techniques, (
         (label, *cells) for label, cells in rows.items()))
 
 
@@ -220,18 +251,19 @@ def _speed(result: RunResult) -> Table:
 def print_kernel(result: KernelRun, console: Console) -> None:
     """Print time and traffic of a kernel alone."""
     rows = [("time", f"{result.kernel_ns:,.1f} ns"),
-            *((("rate", f"{result.gemm.tflop_per_s:,.1f} TFLOP/s"), ("of peak", f"{result.gemm.share:.0%}"),
+            *((("rate", f"{result.gemm.tflop_per_s:,.1f} TFLOP/s"), ("share of peak", f"{result.gemm.share:.0%}"),
                ("tile", "{} x {}".format(*result.gemm.tile))) if result.gemm else ()),
             *((f"DRAM, {name.replace('gemm_', '')}", f"{count:,} bytes") for name, count in result.dram_bytes.items())]
-    console.print(report_table(f"{result.kernel} alone, {result.machine}", "what", ("value",), rows))
+    console.print(report_table(f"{result.kernel} alone, {result.machine}", "quantity", ("value",), rows))
     if result.gemm:
         console.print(f"Limited by {result.gemm.limited_by}.")
     if (beside := result.beside) is not None:
-        console.print(report_table(f"Beside copies, {result.machine}", "what", ("value",), [
+        console.print(report_table(f"With copies, {result.machine}", "quantity", ("value",), [
             ("copies read", f"{beside.copies_read_gb_per_s:,.1f} GB/s"),
             ("copies write", f"{beside.copies_write_gb_per_s:,.1f} GB/s"),
-            ("time", f"{beside.kernel_ns:,.1f} ns"), ("over alone", f"{beside.slowdown:.3f}"),
-            ("event level", f"{beside.event_slowdown:.3f}"), ("its error", f"{beside.error_points:+.1f} points")]))
+            ("time", f"{beside.kernel_ns:,.1f} ns"), ("relative to alone", f"{beside.slowdown:.3f}"),
+            ("event level", f"{beside.event_slowdown:.3f}"),
+            ("event level's error", f"{beside.error_points:+.1f} points")]))
 
 
 def print_collective(result: CollectiveRun, console: Console) -> None:
@@ -239,16 +271,17 @@ def print_collective(result: CollectiveRun, console: Console) -> None:
     link, last = result.fullest, max(result.gpus, key=lambda gpu: gpu.end_ns)
     rows = [("time", f"{result.collective_ns:,.1f} ns"),
             ("event level", NOTHING if result.event_ns is None else f"{result.event_ns:,.1f} ns"),
-            ("its error", NOTHING if result.event_error is None else f"{result.event_error:+.1%}"),
-            ("fullest link", f"{link.link_busy:.0%} busy"), ("it carries", f"{link.sent_bytes:,} bytes"),
+            ("event level's error", NOTHING if result.event_error is None else f"{result.event_error:+.1%}"),
+            ("busiest link", f"{link.link_busy:.0%} busy"), ("bytes on that link", f"{link.sent_bytes:,} bytes"),
             ("DRAM, read", f"{last.read_bytes:,} bytes"), ("DRAM, write", f"{last.written_bytes:,} bytes"),
-            *([("compared", f"{result.words_compared:,} words, all right")] if result.words_compared else [])]
+            *([("compared", f"{result.words_compared:,} words, all equal")] if result.words_compared else [])]
     if result.switch and result.switch["begun"]:
         rows += [(label, f"{result.switch[name]:,}") for label, name in (
-            ("most sums in a merge table", "most_held"), ("sums that left whole", "completed"),
-            ("in parts, as a table was full", "evicted"), ("in parts, as no part came", "expired"))]
+            ("sums in a merge table, at most", "most_held"), ("complete sums sent", "completed"),
+            ("partial sums sent, table full", "evicted"), ("partial sums sent, timeout", "expired"))]
     console.print(report_table(f"{result.collective} of {result.array_bytes:,} bytes alone, {result.devices} GPUs, "
-                               f"{result.algorithm} on {result.topology}; {result.machine}", "what", ("value",), rows))
+                               f"{result.algorithm} on {result.topology}; {result.machine}", "quantity", ("value",),
+                               rows))
     bounds = ", ".join(f"{name} {ns:,.0f}" for name, ns in result.bounds_ns.items())
     console.print(f"Limited by {result.limited_by}; each alone would take (ns): {bounds}.")
 
@@ -263,11 +296,11 @@ def print_bench(result: BenchResult, console: Console) -> None:
             rows.append((engine, f"{speed[engine]:,.0f}", ratio, cycles))
     if rows or not (result.event or result.rtl):
         console.print(report_table("Engine speed on the same RTL and stimulus", "engine",
-                                   ("cycles\nper second", "lockstep\nover it", "measured\nover cycles"), rows))
+                                   ("cycles\nper second", "lockstep /\nengine", "cycles\nmeasured"), rows))
     if result.event:
         console.print(report_table("Event level", "collective", (
             "GPUs", "of these\nsimulated", "messages", "of these\nsimulated", "per second\nin the loop",
-            "per second\nin all", "seconds\nof a core", "over\nclosed form"),
+            "per second\nin all", "seconds\nof a core", "versus\nclosed form"),
             [(case.what, f"{case.gpus:,}", f"{case.simulated_gpus:,}", f"{case.messages:,}",
               f"{case.simulated_messages:,}", f"{case.messages_per_second:,.0f}",
               f"{case.whole_messages_per_second:,.0f}", f"{case.seconds:.1f}",
@@ -275,10 +308,10 @@ def print_bench(result: BenchResult, console: Console) -> None:
     if result.rtl:
         stimuli = result.rtl[0].cycles_per_second
         console.print(report_table(
-            "The RTL of a GPU alone, cycles per second of a core", "inputs",
+            "RTL of one GPU alone, cycles per second of a core", "inputs",
             ["t3sim", *(row.simulator for row in result.rtl[1:])],
             [*((what, *(f"{row.cycles_per_second[what]:,.0f}" for row in result.rtl)) for what in stimuli),
-             ("seconds of cores to build", *(f"{row.build_seconds:,.0f}" for row in result.rtl))]))
+             ("core seconds to build", *(f"{row.build_seconds:,.0f}" for row in result.rtl))]))
     for engine in BenchResult.ENGINES:
         if engine not in speed and not {"gpus": result.gpus, "whole": result.whole, "first": result.first,
                                        "event": result.event, "rtl": result.rtl}.get(engine):
@@ -286,23 +319,23 @@ def print_bench(result: BenchResult, console: Console) -> None:
     if result.lockstep_over_bare is not None:
         console.print(f"lockstep over bare C++ loop: {result.lockstep_over_bare:.2f}")
     if result.bare_over_full is not None:
-        console.print(f"bare C++ loop over one that evaluates all: {result.bare_over_full:.2f}")
+        console.print(f"bare C++ loop over full evaluation: {result.bare_over_full:.2f}")
     if result.gpus is not None:
         gpus = result.gpus
         console.print(f"{gpus.gpus} GPUs over as many mirrored runs, a core's time: {gpus.over_mirrored:.2f}")
-        console.print(f"two threads over one, {gpus.gpus} GPUs: {gpus.two_threads_over_one:.2f}")
+        console.print(f"2 threads over 1, {gpus.gpus} GPUs: {gpus.two_threads_over_one:.2f}")
     if result.whole is not None:
         whole_run = result.whole
         console.print(f"T-NLG FC-2 at TP 8, {whole_run.cycles:,} cycles of it: {whole_run.cycles_per_second:,.0f} per "
-                      f"second; no input of the RTL changes in {whole_run.quiet_share:.0%}, {whole_run.asleep:.0f} "
-                      "instances rest")
+                      f"second; the RTL's inputs do not change in {whole_run.quiet_share:.0%} of them; "
+                      f"{whole_run.asleep:.0f} instances are idle")
     if result.first is not None:
         first = result.first
         for label, core_seconds, seconds in (
-                ("RTL built first", first.build_core_seconds, first.build_seconds),
-                ("first small run after it", first.first_core_seconds, first.first_seconds),
-                ("the same again", first.second_core_seconds, first.second_seconds)):
-            console.print(f"{label}: {core_seconds:.0f} s of cores, {seconds:.0f} s passed")
+                ("build of the RTL", first.build_core_seconds, first.build_seconds),
+                ("first small run after the build", first.first_core_seconds, first.first_seconds),
+                ("the same run again", first.second_core_seconds, first.second_seconds)):
+            console.print(f"{label}: {core_seconds:.0f} core seconds in {seconds:.0f} s")
 
 
 def print_campaign(results: Mapping[str, Any], page: Path, console: Console) -> None:
@@ -324,7 +357,7 @@ def print_campaign(results: Mapping[str, Any], page: Path, console: Console) -> 
              cell(entry["paper"]), cell(entry["difference"], "+"), entry["unit"],
              {True: "met", False: "missed", None: ""}[entry["met"]]) for figure, key, entry in entries_shown]
     if rows:
-        console.print(report_table("Ours beside the paper's", "quantity", (
-            "ours", *([second["machine"]["name"]] if has_second else []), *(["its range"] if has_ranges else []),
+        console.print(report_table("Results and the paper's", "quantity", (
+            "ours", *([second["machine"]["name"]] if has_second else []), *(["range"] if has_ranges else []),
             "paper", "difference", "unit", "target"), rows))
     console.print(f"Report: {page}", soft_wrap=True)

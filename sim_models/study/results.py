@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from t3sim.collectives.schedule import FIXED_TERMS
 from t3sim.mechanisms.result import BASELINE, TechniqueResult
 from t3sim.runs.exchange import REDUCED, Exchange
+from t3sim.runs.kernel_results import GpuEnd
 from t3sim.runs.skew import Skew
 from t3sim.study.bounds import Bound, bound_of
 from t3sim.study.gemm_rate import GemmRate, gemm_rate
@@ -36,7 +37,7 @@ class RunResult:
     techniques: dict[str, TechniqueResult]  #: in the order in which they were asked for
     policy: str | None = None  #: the arbiters' in technique t3, None: the technique's own
     exchange: Exchange = REDUCED  #: what fused techniques fuse the GEMM with
-    skew: Skew | None = None  #: what tells GPUs apart; None: one stands for all
+    skew: Skew | None = None  #: differences between GPUs; None: a representative GPU
     numbers: Numbers | None = None  #: None: there were none
 
     def __repr__(self) -> str:
@@ -126,7 +127,7 @@ class RunResult:
         hides = self.exchange.hides
         collective = hides[0] if len(hides) == 1 else "collective"
         has_packing = any(technique.packing_ns for technique in self.techniques.values())
-        parts = {self.workload.producer: [], f"{collective} after it": []}
+        parts = {self.workload.producer: [], f"{collective} after the {self.workload.producer}": []}
         parts |= {} if self.exchange.of_parts else {"packing before it" if has_packing else "all-gather": []}
         for technique in self.techniques.values():
             # As in the table.
@@ -146,8 +147,8 @@ class RunResult:
         axes.set_xlim(0, 1.16 * max(left))
         axes.grid(axis="y", visible=False)
         axes.grid(axis="x")
-        axes.set_xlabel(plots.plain(f"µs, {self.workload.title}, machine {self.machine.name}"))
-        axes.legend(loc="lower center", ncols=3, bbox_to_anchor=(0.5, 1.0))
+        axes.set_xlabel(plots.plain(f"time (µs): {self.workload.title}, machine {self.machine.name}"))
+        plots.legend_above(axes, 3)
         return figure
 
     def to_json(self) -> dict[str, Any]:
@@ -229,18 +230,6 @@ class KernelRun:
 
 
 @dataclass(frozen=True)
-class CollectiveGpu:
-    """Part of a GPU in a collective alone."""
-
-    end_ns: float  #: of its kernel, from the launch on the first GPU
-    read_bytes: int  #: by DRAM
-    written_bytes: int
-    sent_bytes: int  #: over its link that was busy longest
-    link_to: int  #: node where that leads; switches are numbered after GPUs
-    link_busy: float  #: share of the time after the launch
-
-
-@dataclass(frozen=True)
 class CollectiveRun:
     """A collective alone on the cycle level, beside the event level."""
 
@@ -252,7 +241,7 @@ class CollectiveRun:
     array_bytes: int  #: of each GPU
     collective_ns: float  #: launch included
     cycles: int
-    gpus: tuple[CollectiveGpu, ...]  #: one if it stands for all
+    gpus: tuple[GpuEnd, ...]  #: one if it is representative
     bounds_ns: dict[str, float]  #: what each resource alone would take, with the launch
     event_ns: float | None  #: None: GPUs are not alike, which the event level does not know
     words_compared: int | None  #: None: no numbers were carried
@@ -265,7 +254,7 @@ class CollectiveRun:
                 f"{self.machine}, {self.array_bytes:,} bytes: {self.collective_ns / 1e3:,.1f} µs>")
 
     @property
-    def fullest(self) -> CollectiveGpu:
+    def fullest(self) -> GpuEnd:
         """The GPU with the link that was busy longest."""
         return max(self.gpus, key=lambda gpu: gpu.link_busy)
 
@@ -289,7 +278,7 @@ class GpusSpeed:
 
     gpus: int
     cycles: int
-    mirrored_seconds: float  #: of a core, of one GPU that stands for all
+    mirrored_seconds: float  #: of a core, of a representative GPU
     every_seconds: float  #: of a core, of all GPUs on one thread
     one_thread_seconds: float  #: all GPUs, from begin to end
     two_threads_seconds: float

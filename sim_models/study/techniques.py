@@ -46,7 +46,7 @@ def run_sublayer(plan: Plan, techniques: Sequence[str], progress: Progress = lam
 
 
 def run_result(plan: Plan, techniques: Sequence[str], kernel_results: Mapping[Kernel, KernelResult]) -> RunResult:
-    """Put the techniques of a run together from their kernels' results; `versions` is empty."""
+    """Compute the techniques' results from their kernels'; `versions` is empty."""
     results = {name: TECHNIQUES[name].result([kernel_results[kernel] for kernel in kernels_of(name, plan)], plan)
                for name in techniques}
     return RunResult(workload=plan.workload, machine=plan.machine, seed=plan.seed, versions={},
@@ -55,7 +55,7 @@ def run_result(plan: Plan, techniques: Sequence[str], kernel_results: Mapping[Ke
 
 def _simulate(parts: Mapping[str, Sequence[Kernel]], plan: Plan, plans: Mapping[Kernel, Plan], progress: Progress,
               jobs: int, store: Results | None) -> Mapping[Kernel, KernelResult]:
-    """Simulate each kernel once, by its own plan, the longest first; `progress` hears of the kernels' techniques."""
+    """Simulate each kernel once, by its own plan, the longest first; `progress` gets the techniques' shares."""
     tasks = {kernel: kernel_task(kernel, plan.machine, plan.workload, plan.seed) for kernel in plans}
     stored_results = {} if store is None else {
         kernel: result for kernel, task in tasks.items() if (result := store.load(task)) is not None}

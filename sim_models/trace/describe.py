@@ -64,7 +64,7 @@ def plan_of(run: FusedRun) -> dict[str, np.ndarray]:
     tables |= {name: np.where(has_tile, values[tables["tile"]], 0) for name, values in (
         ("m0", run.tiling.first_row), ("n0", run.tiling.first_column), ("rows", run.tiling.rows),
         ("columns", run.tiling.columns))}
-    tables["region"] = padded([space.table.own[order] for space, order in zip(run.spaces, row_of)], 0)
+    tables["region"] = padded([space.table.own_regions[order] for space, order in zip(run.spaces, row_of)], 0)
     tables["c_base"] = run.tiling.offsets[tables["tile"]] + np.array([[space.base] for space in run.spaces])
     if run.schedule.placement is not None:
         tables |= _placed(run, run.schedule.placement, row_of)
@@ -73,7 +73,7 @@ def plan_of(run: FusedRun) -> dict[str, np.ndarray]:
     else:
         made_by = []
         for space, order in zip(run.spaces, row_of):
-            of_row = rows_of_workgroups(space, run.made)
+            of_row = rows_of_workgroups(space, run.workgroup_tiling)
             made_by.append(np.bincount(of_row[of_row >= 0], minlength=len(order))[order])
         tables["made"] = padded(made_by, 0) * run.schedule.policy.parts
     if run.sim.mirrored:
@@ -91,7 +91,7 @@ def _consumers(run: FusedRun) -> dict[str, np.ndarray]:
         groups = groups_of(space).in_turn
         last_groups.append(np.where(needs > 0, groups[needs - 1], NOWHERE) if len(groups) else
                            np.full(needs.shape, NOWHERE))
-        for rows, values in zip(made.values(), consumers.made):
+        for rows, values in zip(made.values(), consumers.outputs):
             rows.append(values[turn])
     return {"waits_for": padded(last_groups, NOWHERE)} | {f"output_{name}": padded(rows, 0)
                                                           for name, rows in made.items()}
@@ -188,20 +188,20 @@ def names(schedule: Schedule, device: int) -> np.ndarray:
     return numbers
 
 
-def count_names(schedule: Schedule, made: Tiling) -> int:
-    """Return how many names there are on the device that has most; `made` as for `workgroups`."""
+def count_names(schedule: Schedule, tiling: Tiling) -> int:
+    """Return how many names there are on the device that has most; `tiling` as for `workgroups`."""
     tiles = max(len(schedule.rows(device).tile) for device in range(schedule.gpus))
     if schedule.placement is not None:
         return tiles + max(len(schedule.placement.workgroups(device)) for device in range(schedule.gpus))
-    return tiles + made.tiles if schedule.policy.present else tiles
+    return tiles + tiling.tiles if schedule.policy.present else tiles
 
 
-def workgroups(space: AddressSpace, made: Tiling) -> tuple[np.ndarray, np.ndarray]:
+def workgroups(space: AddressSpace, tiling: Tiling) -> tuple[np.ndarray, np.ndarray]:
     """Name a device's workgroups, two int64[group of its kernel]: the tile that each makes, and which part of it.
 
-    Parts count from 0 in the order of dispatch; `ALONE` if there is but one. `made`: what workgroups make. Those whose
-    inputs are tiles of the schedule, which others make, or that make columns of several of them, come after all tiles,
-    in the order of dispatch.
+    Parts count from 0 in the order of dispatch; `ALONE` if there is but one. `tiling`: what workgroups make. Those
+    whose inputs are tiles of the schedule, which others make, or that make columns of several of them, come after all
+    tiles, in the order of dispatch.
     """
     if space.schedule.placement is not None:
         tiles = max(len(space.schedule.rows(device).tile) for device in range(space.schedule.gpus))
@@ -209,9 +209,9 @@ def workgroups(space: AddressSpace, made: Tiling) -> tuple[np.ndarray, np.ndarra
         return numbers, np.full(len(numbers), ALONE)
     called = names(space.schedule, space.device)
     if space.schedule.policy.present:
-        numbers = np.concatenate([called[rows_sent(space)], len(called) + np.arange(made.tiles)])
+        numbers = np.concatenate([called[rows_sent(space)], len(called) + np.arange(tiling.tiles)])
         return numbers, np.full(len(numbers), ALONE)
-    of_row = np.sort(np.repeat(rows_of_workgroups(space, made), space.schedule.policy.parts))
+    of_row = np.sort(np.repeat(rows_of_workgroups(space, tiling), space.schedule.policy.parts))
     of_row = of_row[of_row >= 0]
     part = np.arange(len(of_row)) - np.searchsorted(of_row, of_row)
     return called[of_row], np.where(np.bincount(of_row)[of_row] > 1, part, ALONE)
@@ -230,7 +230,7 @@ def senders(space: AddressSpace) -> np.ndarray:
     ids = schedule.named(device)
     tile_of = np.full((len(space.regions) + 1, int(ids.max()) + 1), -1)
     leave = np.flatnonzero(schedule.rows(device).actions & Action.SEND_STORES)
-    for region in space.table.own[leave].T:
+    for region in space.table.own_regions[leave].T:
         tile_of[region, ids[leave]] = names(schedule, device)[leave]
     tile_of[0] = -1
     return tile_of

@@ -55,8 +55,8 @@ def explain_piece(trace: Trace, wg: int, device: int = 0) -> Answer:
     _origins(trace, piece, answer)
     _on_links(trace, piece, stages, answer)
     if trace.run["mirrored"]:
-        answer.caveats.append("One GPU stands for all: what arrives is what another one would send at that moment. "
-                              "Record with gpus.every = true to follow the very packets.")
+        answer.caveats.append("Only a representative GPU was simulated: arrivals are what another GPU would send at "
+                              "that moment. Record with gpus.every = true to follow each packet.")
     return answer.in_order()
 
 

@@ -71,7 +71,7 @@ def _tiles(trace: Trace, device: int, updates: np.ndarray, answer: Answer) -> No
             f"in the Tracker, {len(wrong)} wrong")
     final = trace.run.get("final_tiles")
     if final:
-        text += f"; {final['come'][device]} of {final['expected'][device]} final tiles have come"
+        text += f"; {final['come'][device]} of {final['expected'][device]} final tiles arrived"
     answer.tell(None, text)
     late: dict[tuple[int, int], np.void] = {}  #: the first of each tile
     for e in missed(updates):
@@ -104,7 +104,7 @@ def _arbiters(trace: Trace, decisions: np.ndarray, answer: Answer) -> None:
     counts = ", ".join(f"{(granted['stream'] == stream).sum():,} {name}" for stream, name in enumerate(STREAMS))
     answer.tell(None, f"  the arbiters granted {counts} requests")
     for code, count in Counter(held_up["reason"].tolist()).most_common(_REASONS):
-        answer.tell(None, f"  {plural(count, 'time')} they held all back: {REASONS[code]}")
+        answer.tell(None, f"  {plural(count, 'time')} no request was granted: {REASONS[code]}")
     if trace.run["filter"]["wgs"] is None:
         longest = max(int(waits_of(decisions[decisions["unit"] == channel]).max())
                       for channel in np.unique(decisions["unit"]))

@@ -83,7 +83,7 @@ def _part(e) -> str:
 
 
 def explain_consumer(tile: Tile, answer: Answer) -> None:
-    """Explain when a workgroup started whose inputs are tiles, for which it waited, or whose columns are of several."""
+    """Explain the start of a workgroup that waits for input tiles, or whose columns have several owners."""
     trace, consumer = tile.trace, tile.consumer
     gathers = trace.run["group_tiles"] is not None
     which = "starts when its inputs have come, makes" if gathers else "stores columns at several owners, makes"
@@ -184,7 +184,7 @@ def _update(tile: Tile, e) -> str:
 
 
 def _verdict(tile: Tile, answer: Answer) -> None:
-    """Say why a tile fired, or what is missing, of the time that decides: when it fired, else the last."""
+    """Say why a tile fired or which bytes are missing, by its life that fired, else by the last."""
     kinds = tile.trace.run["filter"]["kinds"]
     if kinds is not None and "update" not in kinds:
         answer.conclude("Updates were not recorded, so whether it fired is not known.")
@@ -250,9 +250,9 @@ def _not_fired(tile: Tile, totals: dict[str, int], amounts: str, answer: Answer)
 
 
 def _missing(tile: Tile, totals: dict[str, int]) -> Iterator[str]:
-    """List what has not been counted of the local and the arriving share, and from whom it should come.
+    """List the missing bytes of this GPU's share and of the others', and their senders.
 
-    An update is under the source of the last access that it joins: the shares of the two are exact in sum only.
+    An update has the source of its last access only, so the two shares are inexact, but their sum is exact.
     """
     trace, missing = tile.trace, tile.expected_bytes - sum(totals.values())
     local = min(missing, tile.own_bytes - totals.get("local", 0))
@@ -284,7 +284,7 @@ def _sent(sender: Tile, tile: Tile) -> int:
 
 
 def _to_send(sender: Tile) -> int:
-    """Return how many bytes of a tile go to each that it feeds: of stores, all parts of K."""
+    """Return the bytes of a tile that each receiver gets; of stores, all parts of K."""
     return sender.stored_bytes if sender.role == "remote" else sender.bytes
 
 
@@ -411,9 +411,9 @@ def _journey(tile: Tile, packets: np.ndarray, answer: Answer) -> None:
     if trace.run["mirrored"]:
         arrivals = ("its neighbour would send at that moment, its own next ring position's lines"
                     if trace.run["around_a_ring"] else
-                    "another one would send at that moment, which is of another tile")
-        answer.caveats.append(f"One GPU stands for all: what arrives is what {arrivals}. Record with gpus.every = true "
-                              "to follow the very packets.")
+                    "another GPU would send at that moment, which belongs to another tile")
+        answer.caveats.append(f"Only a representative GPU was simulated: arrivals are what {arrivals}. Record with "
+                              "gpus.every = true to follow each packet.")
         for target in trace.map.feeds(tile.id):
             _arrival(tile, target, answer)
         return

@@ -148,7 +148,7 @@ class DeviceReplay:
             if match:
                 events = search(self, *(int(g) if g is not None and g.isdecimal() else g for g in match.groups()))
                 return events[events["cycle"] >= self.first]
-        raise BadInput(f"{condition!r} is no condition; such are: {'; '.join(CONDITION_HELP)}")
+        raise BadInput(f"{condition!r} is not a condition; allowed are: {'; '.join(CONDITION_HELP)}")
 
     def _set_full(self, number: int) -> np.ndarray:
         mine = self.updates[(self.updates["wg"] % self.sets == number) & (self.updates["c"] >= 0)]

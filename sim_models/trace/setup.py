@@ -13,33 +13,29 @@ from t3sim.mechanisms.track_trigger import FusedGemm, fusion
 from t3sim.rtlsim.simulator import Design
 from t3sim.runs import build
 from t3sim.runs.collective_alone import CollectiveEnd, PlannedCollective, ProgrammedCollective
-from t3sim.runs.exchange import REDUCED, Exchange
 from t3sim.runs.fused import FusedRun, fused_run
 from t3sim.runs.plan import Plan
-from t3sim.runs.skew import Skew
 from t3sim.trace import bugs
 from t3sim.trace.describe import count_names, describe_collective, describe_run, pieces_of, plan_of, tiles_of
 from t3sim.trace.recorder import Filter, Subject
-from t3sim.workload.workloads import Workload
 
 
 @dataclass(frozen=True)
 class Setup:
     """Which run is recorded: the fused kernel of a technique with Track & Trigger, as `t3 run` runs it."""
 
-    machine: Machine  #: with what the exchange needs (`Exchange.hardware`)
-    workload: Workload
+    plan: Plan  #: machine with what the exchange needs (`Exchange.hardware`), layer, exchange, skew and seed
     technique: str  #: of `techniques.track_trigger.FUSIONS`
-    mirrored: bool = True  #: one GPU stands for all, if the exchange lets it
-    seed: int = 0
     bug: str | None = None  #: of `bugs.BUGS`
     policy: str | None = None  #: the arbiters', None: the technique's
-    exchange: Exchange = REDUCED
-    skew: Skew | None = None  #: what tells GPUs apart, each with its own RTL
-    varied: Mapping[str, Any] = field(default_factory=dict)  #: fields of the `Plan` that are not the kernel's
+    varied: Mapping[str, Any] = field(default_factory=dict)  #: fields of the planned kernel that are not its own
 
     def __post_init__(self) -> None:
-        check_split_k(self.machine, self.exchange, (self.technique,))
+        check_split_k(self.machine, self.plan.exchange, (self.technique,))
+
+    @property
+    def machine(self) -> Machine:
+        return self.plan.machine
 
     @property
     def what(self) -> str:
@@ -49,18 +45,17 @@ class Setup:
     @property
     def kernel(self) -> FusedGemm:
         """The kernel that is recorded, as `t3 run` names it."""
-        skew = Skew() if self.skew is None and not self.mirrored else self.skew
-        kernel = fusion(self.technique, Plan(self.machine, self.workload, self.seed, self.exchange, skew=skew))
+        kernel = fusion(self.technique, self.plan)
         return kernel if self.policy is None else replace(kernel, policy=self.policy)
 
     @cached_property
     def planned(self) -> Plan:
-        return replace(self.kernel.prepare(Plan(self.machine, self.workload, self.seed)), **self.varied)
+        return replace(self.kernel.prepare(self.plan), **self.varied)
 
     @cached_property
     def names(self) -> int:
         """Return how many tiles and workgroups the recording can name. Raises what machine and tiling refuse."""
-        return count_names(self.planned.schedule, build.make_tiling(self.machine, self.workload))
+        return count_names(self.planned.schedule, build.make_tiling(self.machine, self.plan.workload))
 
     def programmed(self, design: Design | None = None) -> FusedRun:
         """Make the run, programmed and at cycle 0, on a compiled top; None: the ordinary one."""
@@ -74,9 +69,9 @@ class Setup:
 
     def described(self, run: FusedRun) -> dict[str, Any]:
         """Return what trace.json says of a run that has come to its end, or to that of the window."""
-        return describe_run(run, self.technique, self.seed)
+        return describe_run(run, self.technique, self.plan.seed)
 
-    def plan(self, run: FusedRun) -> dict[str, np.ndarray] | None:
+    def output_plan(self, run: FusedRun) -> dict[str, np.ndarray] | None:
         """Return the plan of its output, None: it has none."""
         return plan_of(run)
 
@@ -115,7 +110,7 @@ class CollectiveSetup:
     def described(self, run: ProgrammedCollective) -> dict[str, Any]:
         return describe_collective(run, self.title, self.names)
 
-    def plan(self, run: ProgrammedCollective) -> None:
+    def output_plan(self, run: ProgrammedCollective) -> None:
         return None
 
     def ended(self, run: ProgrammedCollective) -> None:

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from t3sim.base.bounded import LARGEST_ARRAYS, TooLarge, check_regular, read_arrays, read_json, reading
+from t3sim.base.arrays import LARGEST_ARRAYS, read_arrays
+from t3sim.base.bounded import TooLarge, check_regular, read_json, reading
 from t3sim.base.errors import BadInput, shown
 from t3sim.base.output import naming, part_of
 from t3sim.trace.header import fault
@@ -267,7 +268,7 @@ class Trace:
     def check_device(self, device: int) -> None:
         """Check that a device was simulated. Raises BadInput."""
         if not 0 <= device < self.devices:
-            why = " (one GPU stands for all: record with gpus.every = true)" if self.run["mirrored"] else ""
+            why = " (a representative GPU; gpus.every = true records all)" if self.run["mirrored"] else ""
             raise BadInput(f"GPU {device} is not in this trace: it has 0 to {self.devices - 1}{why}")
 
     @property

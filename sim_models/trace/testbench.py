@@ -20,6 +20,7 @@ from t3sim.cosim.testbench import FAILURE, Testbench, VerilogDesign
 from t3sim.cosim.traced import Probes, groups_of_block, probes
 from t3sim.gpu.fabric import bits
 from t3sim.gpu.fabric.bits import RequestBits
+from t3sim.rtl.geometry import Geometry
 from t3sim.rtlsim.port_map import PortMap
 from t3sim.rtlsim.shown import show
 from t3sim.rtlsim.toolchain import ToolchainError
@@ -51,7 +52,13 @@ def explain_failure(testbench: Testbench, design: VerilogDesign, folder: Path) -
         return [f"No trace: {str(error).splitlines()[0]}"]
     if not (again / _SAMPLES).exists():
         return ["No trace: the failure did not come again."]
-    _write(testbench, failure, traced[1], again / _SAMPLES, out)
+    with np.load(again / _SAMPLES) as arrays:
+        samples = Samples(*(arrays[name].view(np.int64) for name in ("inputs", "before", "behind")),
+                          int(arrays["first"]))
+    write_samples(
+        testbench.block, testbench.geometry, traced[1], samples, out,
+        f"testbench {testbench.block}, {failure['test']}, round {failure['round']}, seed {testbench.seed}",
+        {"outcome": "failed", "problem": failure["problem"], "cycles_of_run": failure["cycle"]})
     tiles, cycle = dict.fromkeys(map(tuple, failure["tiles"])), failure["cycle"]
     questions = [f"t3 explain --wg {wg} --wf {wf}" for wg, wf in tiles]
     questions += [f"t3 explain --channel 0 --cycle {cycle}"] if testbench.block in ("arbiter", "memory_channel") else []
@@ -68,26 +75,22 @@ class Samples(NamedTuple):
     first: int
 
 
-def _write(testbench: Testbench, failure: dict, ports: PortMap, samples: Path, out: Path) -> None:
-    g = testbench.geometry
-    with np.load(samples) as arrays:
-        taken = Samples(*(arrays[name].view(np.int64) for name in ("inputs", "before", "behind")), int(arrays["first"]))
+def write_samples(block: str, g: Geometry, ports: PortMap, taken: Samples, out: Path, title: str,
+                  outcome: dict) -> None:
+    """Write the trace of a block's samples. `ports` show its `groups_of_block`."""
     p, first, end = probes(ports, g), taken.first, taken.first + len(taken.inputs)
     with TraceWriter(out, limit=1 << 62) as writer:
-        _record(writer, testbench, ports, p, taken)
-        window = {"from": first, "until": end, "complete_until": end, "cycles_of_run": failure["cycle"],
-                  "outcome": "failed", "problem": failure["problem"], "events": writer.written, "dropped": 0}
+        _record(writer, block, g, ports, p, taken)
+        window = {"from": first, "until": end, "complete_until": end, "events": writer.written, "dropped": 0} | outcome
         writer.commit({
-            "title": f"testbench {testbench.block}, {failure['test']}, round {failure['round']}, seed {testbench.seed}",
-            "simulated_devices": 1, "mirrored": False, "numbers": [0], "clock_ghz": 1.0,
+            "title": title, "simulated_devices": 1, "mirrored": False, "numbers": [0], "clock_ghz": 1.0,
             "starvation_limit": int(taken.behind[-1, p.channel[0] + 3]) if len(p.channel) else 0,
             "link_latency_cycles": 0, "geometry": geometry_of(g), "names": 1 << g.tracker.wg_bits,
             "wavefronts": 1 << g.tracker.wf_bits, "filter": {"kinds": None, "channels": None, "wgs": None},
             "recorded": window, "versions": collect_versions()})
 
 
-def _record(writer: TraceWriter, testbench: Testbench, ports: PortMap, p: Probes, samples: Samples) -> None:
-    block, g = testbench.block, testbench.geometry
+def _record(writer: TraceWriter, block: str, g: Geometry, ports: PortMap, p: Probes, samples: Samples) -> None:
     b, top = bits.request_bits(g), block == "gpu_top"
     ids = np.arange(1 << b.wg_bits)[None]
     recorder = make_recorder(b, len(p.channel), 1, p, Subject(ids, np.full_like(ids, ALONE), np.ones(1, np.int64)))

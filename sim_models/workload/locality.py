@@ -52,8 +52,8 @@ def weights_of_file(name: str) -> tuple[float, ...]:
             except ValueError:
                 weights.append(float("nan"))
             if not 0 <= weights[-1] < 1e30:
-                raise BadInput(f"layer.locality = {shown(name)}, line {number}: {shown(word)} is no weight: a number "
-                               "from 0 to 1e30 is allowed")
+                raise BadInput(f"layer.locality = {shown(name)}, line {number}: {shown(word)} is not a weight: a "
+                               "number from 0 to 1e30 is allowed")
     if not 1 <= len(weights) <= MOST_ROWS:
         raise BadInput(f"layer.locality = {shown(name)} has {len(weights):,} weights: allowed are 1 to {MOST_ROWS:,}, "
                        "one for each row of a table")

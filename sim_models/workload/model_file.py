@@ -43,6 +43,10 @@ _LATENT = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim"
 #: Lists of layers' kinds, and the kinds of a Transformer; in `attn_type_list` 0 is linear attention.
 _LISTS = ("layer_types", "layers_block_type", "attn_type_list")
 _ATTENTIONS = ("attention", "full_attention", "sliding_attention", "chunked_attention", 1)
+#: Types of which every n-th layer has no window by default (transformers 5.24).
+_FULL_EVERY = {"gemma2": 2, "gemma3": 6, "gemma3_text": 6, "cohere2": 4}
+#: Types all of whose layers have the window of their file.
+_ALL_WINDOWED = frozenset(("mistral", "mixtral", "phi3", "phimoe", "starcoder2"))
 _READ = frozenset((
     *_HIDDEN, *_LAYERS, *_HEADS, *_VOCABULARY, *_KV_HEADS, *_HEAD_DIM, *_FEED_FORWARD, *_EXPERTS, *_CHOSEN,
     *_EXPERT_WIDTH, *_SHARED, *_SHARED_WIDTH, *_FIRST_DENSE, *_EVERY, *_ACTIVATION, *_LATENT, "model_type",
@@ -285,6 +289,32 @@ class _Reader:
             width //= 2
         return width
 
+    def windowed(self, layers: int) -> tuple[int, int]:
+        """Return the tokens of the window that attention has in some layers, and how many have it.
+
+        A window of layers that the file and its type do not tell is left out, and so are chunks of attention.
+        """
+        config, window = self.config, self.config.get("sliding_window")
+        if config.get("use_sliding_window") is False:
+            return 0, 0
+        if config.get("attention_chunk_size"):
+            self.left_out.append(f"attention_chunk_size = {shown(config['attention_chunk_size'])}")
+        if not window:
+            return 0, 0
+        window = self.number(("sliding_window",))
+        layer_kinds = next((config[key] for key in _LISTS if config.get(key)), None)
+        every = self.number(("sliding_window_pattern", "_sliding_window_pattern"), _FULL_EVERY.get(self.kind, 0), 0)
+        if layer_kinds is not None:
+            return window, layer_kinds.count("sliding_attention")
+        if every:  # every n-th layer sees all tokens
+            return window, layers - layers // every
+        if config.get("use_sliding_window"):
+            return window, max(0, layers - self.number(("max_window_layers",), 0, 0))
+        if self.kind in _ALL_WINDOWED:
+            return window, layers
+        self.left_out.append(f"sliding_window = {shown(window)}")
+        return 0, 0
+
     def transformer(self, name: str) -> Transformer:
         config = self.config
         scalar_hidden = all(not isinstance(config.get(key), list | dict) for key in _HIDDEN)
@@ -293,6 +323,10 @@ class _Reader:
             self.refuse("is_encoder_decoder = true: encoders with decoders are not read")
         self.check_shapes(None if hidden_entry is None else hidden_entry[1])
         hidden, layers, heads, vocabulary = map(self.number, (_HIDDEN, _LAYERS, _HEADS, _VOCABULARY))
+        for key in _LISTS:
+            if config.get(key) and len(config[key]) != layers:
+                self.refuse(f"{key} has {len(config[key])} kinds for {layers} layers")
+        window, windowed_layers = self.windowed(layers)
         latent = None
         if config.get("kv_lora_rank") is not None:
             latent = Latent(self.number(("q_lora_rank",), 0), self.number(("kv_lora_rank",)),
@@ -327,12 +361,15 @@ class _Reader:
         if not isinstance(tied, bool):
             self.refuse(f"{tie_key} = {shown(tied)} is neither true nor false")
         quantized = config.get("quantization_config")
-        method = quantized.get("quant_method") if isinstance(quantized, dict) else None
+        method = quantized.get("quant_method") if isinstance(quantized, dict) else quantized
+        if quantized and not method:  # bitsandbytes' older files: {"load_in_4bit": true}
+            method = "a quantized format"
         return Transformer(
             name=name or "model", hidden=hidden, layers=layers, heads=heads, feed_forward=width, vocabulary=vocabulary,
             kv_heads=self.kv_heads(heads) if latent is None else 0,
             head_width=0 if head_width * heads == hidden else head_width, gated=self.gated(), experts=experts,
             experts_per_token=experts_per_token, shared_experts=shared_experts,
             shared_feed_forward=0 if shared_width == width else shared_width, dense_layers=dense_layers,
-            dense_feed_forward=dense_width, latent=latent, tied=tied, left_out=tuple(self.left_out),
+            dense_feed_forward=dense_width, latent=latent, window=window, windowed_layers=windowed_layers, tied=tied,
+            left_out=tuple(self.left_out),
             dtype=str(method or config.get("torch_dtype") or config.get("dtype") or "")[:40])

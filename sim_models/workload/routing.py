@@ -100,7 +100,7 @@ def given(counts: Any, gpus: int, experts: int, per_token: int) -> Routing:
                        "expert")
     bad_counts = [one for row in counts for one in row if type(one) is not int or not 0 <= one <= _MOST]
     if bad_counts:
-        raise BadInput(f"routing: {str(bad_counts[0])[:40]} is no number of tokens: 0 to {_MOST}")
+        raise BadInput(f"routing: {str(bad_counts[0])[:40]} is not a number of tokens: 0 to {_MOST}")
     if not (total := sum(map(sum, counts))):
         raise BadInput("routing: no token goes to any expert")
     for gpu, row in enumerate(counts):

@@ -50,6 +50,8 @@ class Transformer:
     dense_layers: int = 0  #: layers that have one feed-forward network instead of experts
     dense_feed_forward: int = 0  #: its width
     latent: Latent | None = None
+    window: int = 0  #: last tokens that attention sees in some layers; 0: all in all layers
+    windowed_layers: int = 0  #: layers with this window
     tied: bool = True  #: logits are products with the embedding, not with a matrix of their own
     #: Of weights and activations, as a config.json calls it: `bfloat16`, `fp8`; empty if the file has none.
     dtype: str = ""
@@ -67,6 +69,10 @@ class Transformer:
         if self.dense_layers >= self.layers:
             raise TransformerError(f"{self.name}: dense_layers = {self.dense_layers} must be fewer than "
                                    f"layers = {self.layers}")
+        if not 0 <= self.windowed_layers <= self.layers or self.windowed_layers and not 1 <= self.window <= LARGEST:
+            raise TransformerError(f"{self.name}: windowed_layers = {str(self.windowed_layers)[:40]} with window = "
+                                   f"{str(self.window)[:40]} is not possible: 0 to layers = {self.layers}, "
+                                   f"1 to {LARGEST}")
         if self.experts_per_token > self.experts:
             raise TransformerError(f"{self.name}: experts_per_token = {self.experts_per_token} exceeds "
                                    f"experts = {self.experts}")
@@ -89,6 +95,14 @@ class Transformer:
         query, value = self.head_widths
         return (self.heads * query + 2 * self.kv_width if self.latent is None else
                 self.heads * (2 * query + value))
+
+    def seen_tokens(self, context: float) -> float:
+        """Return the tokens whose keys and values a new token reads, in the mean over the layers."""
+        return context - self.windowed_layers / self.layers * max(0, context - self.window)
+
+    def seen_share(self, length: float) -> float:
+        """Return the share of a prompt's causal scores that windows leave, in the mean over the layers."""
+        return 1 - self.windowed_layers / self.layers * max(0.0, 1 - self.window / length) ** 2
 
     @property
     def cached_width(self) -> int:
@@ -214,6 +228,8 @@ class Transformer:
                  f"{self.hidden} hidden, {self.heads} heads, {kv}",
                  f"{matrices} of {self.feed_forward}" if self.experts == 1 else
                  f"{self.experts_per_token} of {self.experts} experts with {matrices} of {self.feed_forward}"]
+        if self.windowed_layers:
+            parts.append(f"attention to {self.window} tokens in {self.windowed_layers} layers")
         if self.shared_experts:
             parts.append(f"shared ones of {self.shared_width}")
         parts.append("logits by the embedding" if self.tied else "a matrix of logits")

@@ -84,7 +84,7 @@ class Workload:
 
     def __post_init__(self) -> None:
         if self.dtype not in self.formats:
-            raise WorkloadError(f"{self.dtype!r} is no format of elements: allowed are {', '.join(self.formats)}")
+            raise WorkloadError(f"{self.dtype!r} is not a format of elements: allowed are {', '.join(self.formats)}")
         if type(self.tp) is not int or self.tp not in DEVICES:
             raise WorkloadError(f"{self.tp!r} GPUs cannot form the ring: "
                                 f"allowed are {DEVICES.start} to {DEVICES.stop - 1}")

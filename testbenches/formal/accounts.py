@@ -22,18 +22,18 @@ from t3sim.testbenches.formal.property import Property, Search
 from t3sim.testbenches.formal.spec import Spec, implies
 from t3sim.testbenches.formal.tracker import counted
 
-GIVEN = "what a channel gives DRAM of a tile was written, and goes once"
-ALL_GIVEN = "an idle channel has given DRAM all that was written"
-REPORTED = "what a channel reports of a tile was given to DRAM, or is offered to it, and is reported once"
-ALL_REPORTED = "an idle channel has reported all that DRAM was given"
-CARRIED = "what the network gives a bank of a tile came in, once"
-HOME = "it gives each bank the updates of its own workgroups"
-ALL_CARRIED = "an idle network has given all that came in"
-OWN = "a bank fires for its own workgroups only"
-FIRES = "a tile's bank fires once, when all bytes have come"
-ALL_FIRED = "an idle bank has fired if all bytes have come"
-MERGED = "a trigger that leaves the merge came in, once"
-ALL_MERGED = "an idle merge has given on every trigger that came in"
+GIVEN = "a channel sends a tile's bytes to DRAM only if they were written, and once"
+ALL_GIVEN = "an idle channel has sent all written bytes to DRAM"
+REPORTED = "a channel reports a tile's bytes only if they were sent or are offered to DRAM, and once"
+ALL_REPORTED = "an idle channel has reported all bytes sent to DRAM"
+CARRIED = "the network delivers a tile's bytes to a bank only if they arrived, and once"
+HOME = "each bank receives the updates of its own workgroups"
+ALL_CARRIED = "an idle network has delivered all bytes"
+OWN = "a bank fires only for its own workgroups"
+FIRES = "a tile's bank fires once, when all bytes have arrived"
+ALL_FIRED = "an idle bank has fired if all bytes have arrived"
+MERGED = "each trigger that leaves the merge has arrived, and leaves once"
+ALL_MERGED = "an idle merge has delivered every trigger"
 AHEAD = "the workgroup of a trigger is known a cycle ahead"
 
 #: Two of what there are several of; bytes are counted in few bits, for sums are what takes a solver long.
@@ -42,7 +42,7 @@ SMALL = Geometry(
     ChannelGeometry(channels=2, guard_buckets=2, queue_entries=4, dma_fifo=1, coalescer_timeout_cycles=2,
                     sample_bits=1),
     DmaGeometry(regions=8, engines=1, ready_commands=2, outstanding_lines=2, egress_lanes=1))
-REASON = "two of everything, bytes in few bits: a solver takes long for sums"
+REASON = "sums are slow to solve: two of everything, and few bits for bytes"
 #: as small, with sums of one or two parts
 SUMMED = replace(SMALL, channel=replace(SMALL.channel, more_bits=1))
 

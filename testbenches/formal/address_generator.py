@@ -9,10 +9,10 @@ from t3sim.testbenches.formal.broken import Broken
 from t3sim.testbenches.formal.property import Property, Search
 from t3sim.testbenches.formal.spec import Spec, at_most_one, entry_of, implies
 
-EXACT = "each line is the next of the block, and of no other"
-INSIDE = "no line outside the buffer that the region may read leaves"
-ALL = "none is missing when the generator is idle"
-LEAVES = "what was issued is offered in the next cycle"
+EXACT = "each line is the next line of its block"
+INSIDE = "no line outside the region's buffer leaves"
+ALL = "no line is missing when the generator is idle"
+LEAVES = "an issued line is offered in the next cycle"
 
 
 def lines(spec: Spec, geometry: Geometry) -> None:
@@ -130,7 +130,7 @@ def properties() -> list[Property]:
     def broken(what, claim, old, new):
         return Broken(what, claim, "dma/address_generator.py", old, new)
 
-    return [Property("lines", "address_generator", "exactly the block's addresses, each once, none outside the buffer",
+    return [Property("lines", "address_generator", "exactly the block's lines, each once, and none outside the buffer",
                      lines, (
         broken("the second line of a row starts one line late", EXACT, "boundary.eq(upper + 1)",
                "boundary.eq(upper + 2)"),

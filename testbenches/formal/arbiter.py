@@ -22,12 +22,12 @@ PASSED_OVER = {
     "compute_first": None,  # the paper's "insufficient" alternative
     "ring_aware": None,  # no limit; `passed_by_stages` and `overtaken` say what bounds its waits
 }
-EMPTY = "goes when compute has nothing"
+EMPTY = "is granted when compute has no request"
 DRAINS = "goes in the drain"
-TURN = "goes at the second opportunity while the ring is late"
-STAGES = "while a command waits, two stages of workgroups and one request more go first at most"
-OVERTAKEN = "so many requests of whichever kernel go first at most"
-CATCHES_UP = "goes at every second opportunity from then on, until none waits"
+TURN = "is granted at the second opportunity while the ring is late"
+STAGES = "while a command waits, at most two stages of workgroups and one more request are granted first"
+OVERTAKEN = "at most so many requests of any kernel are granted first"
+CATCHES_UP = "is granted at every second opportunity from then on, until none waits"
 _FEW = 4
 _REQUESTS_BITS = 2  #: of what a workgroup asks a channel for; no state of the hardware depends on it
 
@@ -189,7 +189,8 @@ _ALTERNATING = tuple(
 
 def properties() -> list[Property]:
     found = [Property(
-        "grants", "arbiter", "at most one grant, never to an empty queue or into a full one; drain empties",
+        "grants", "arbiter",
+        "at most one grant per cycle, never to an empty queue or into a full one; the drain empties communication",
         grants,
         (Broken("MCA grants compute beside a starved communication", "at most one grant", "arbiter/mca.py",
                 "view.compute_valid & ~communication", "view.compute_valid"),
@@ -206,7 +207,7 @@ def properties() -> list[Property]:
             continue
         found.append(Property(
             f"waiting, {name}", "arbiter",
-            f"communication goes at opportunity {bound + 1} once it last went the limit ago, and of the drain",
+            f"communication is granted at opportunity {bound + 1} after the starvation limit or the start of the drain",
             waiting(code, bound), _ALTERNATING if bound else _LISTENING, quick=True))
 
     def broken(what: str, claim: str, old: str, new: str, file: str = "arbiter/ring_aware.py") -> Broken:
@@ -215,7 +216,7 @@ def properties() -> list[Property]:
     in_time = "view.ring_late & ~view.last_communication"
     return [*found, Property(
         "passed by stages, ring_aware", "arbiter",
-        "communication waits for the requests of two stages of workgroups at most, and goes where compute has none",
+        "communication waits for requests of at most two stages of workgroups, and is granted when compute has none",
         passed_by_stages, (
             broken("a threshold holds communication back", EMPTY, "(first | ~view.compute_valid)",
                    "(first | (~view.compute_valid & (view.occupancy < view.threshold)))"),
@@ -226,14 +227,14 @@ def properties() -> list[Property]:
                    "arbiter/arbiter.py"),
             broken("the monitor counts no start", STAGES, "since_idle.eq(since_idle + 1)", "since_idle.eq(since_idle)",
                    "arbiter/ring_monitor.py"),
-        ), geometry="least", reason="products of counts as wide as the default's were not solved in five minutes",
+        ), geometry="least", reason="products of the default's counts were not solved in 5 minutes",
         searches=(Search("least"),), build=_LateRing, quick=True), Property(
         "overtaken, ring_aware", "arbiter",
-        f"at most {OVERTAKEN_AT:,} compute requests go before communication that could, whosever; then they take turns",
+        f"at most {OVERTAKEN_AT:,} compute requests, of any kernel, overtake communication; then the streams alternate",
         overtaken, (
             broken("what waits in the channel is not late", OVERTAKEN, "self.ring_late | overtaken", "self.ring_late",
                    "arbiter/arbiter.py"),
             broken("a grant ends the lateness", CATCHES_UP, "(self.grant_communication & ~overtaken)",
                    "self.grant_communication", "arbiter/arbiter.py"),
         ), quick=True, build=_soon, searches=(Search("small"),),
-        unsearched=f"{OVERTAKEN_AT:,} requests after a reset are as many cycles; on `small` {_FEW} overtake")]
+        unsearched=f"{OVERTAKEN_AT:,} requests take as many cycles; on `small` {_FEW} overtake")]

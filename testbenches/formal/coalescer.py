@@ -7,9 +7,9 @@ from t3sim.testbenches.formal.broken import Broken
 from t3sim.testbenches.formal.property import Property, Search
 from t3sim.testbenches.formal.spec import Spec, implies
 
-PAID = "bytes that leave for a tile came in for it"
-EMPTY = "none is held back when the block is idle"
-SOON = "an update is held back no longer than the timeout"
+PAID = "bytes that leave for a tile arrived for it"
+EMPTY = "no bytes are held when the block is idle"
+SOON = "an update is held no longer than the timeout"
 
 
 def bytes_kept(spec: Spec, geometry: Geometry) -> None:
@@ -56,7 +56,7 @@ def properties() -> list[Property]:
     def broken(what, claim, old, new):
         return Broken(what, claim, "channel/coalescer.py", old, new)
 
-    return [Property("bytes", "coalescer", "bytes are neither lost nor made up, nor held back for long", bytes_kept, (
+    return [Property("bytes", "coalescer", "no bytes are lost, invented or held longer than the timeout", bytes_kept, (
         broken("another tile's bytes are added", PAID,
                "Cat(item.wg, item.wf, item.region)", "Cat(item.wg, item.region)"),
         broken("the sum overflows", EMPTY, "(key(held) == key(access)) & ~total[-1]", "(key(held) == key(access))"),

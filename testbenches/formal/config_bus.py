@@ -6,21 +6,22 @@ from amaranth.hdl import Cat, Const, Mux, Signal, Value
 from amaranth.lib import data
 
 from t3sim.rtl.geometry import Geometry
-from t3sim.rtl.registers import SPACE_BYTES, Register, register_map
+from t3sim.rtl.registers import FAULTS, SPACE_BYTES, Register, register_map
 from t3sim.testbenches.formal.broken import Broken
 from t3sim.testbenches.formal.property import Property, Search
 from t3sim.testbenches.formal.spec import Spec, implies
 from t3sim.testbenches.geometries import GEOMETRIES
 
-#: With tables of other lengths than powers of two, several routes of a region, and a doorbell.
-_ODD = replace(GEOMETRIES["small"], dma=replace(GEOMETRIES["small"].dma, regions=4, block_shapes=3, buffers=3, routes=5,
-                                                copies=3, queue_commands=4))
+#: With tables of other lengths than powers of two, several routes of a region, a doorbell, and a protected Tracker.
+_ODD = replace(GEOMETRIES["small"], tracker=replace(GEOMETRIES["small"].tracker, protection="secded"), dma=replace(
+    GEOMETRIES["small"].dma, regions=4, block_shapes=3, buffers=3, routes=5, copies=3, queue_commands=4))
 
-KEPT = "a register holds what was written last by a transfer that was not refused; a soft reset clears the doorbell"
-READ = "a read gives what the register holds, or what the blocks say, in that cycle"
-ANSWERED = "a transfer has one wait state, a write to a table two, and an error if it is refused, and only then"
+KEPT = "a register holds the last accepted write; a soft reset clears the doorbell"
+READ = "a read returns the register's, or the blocks', value of that cycle"
+ANSWERED = "a transfer has one wait state, a table write two, and an error if and only if it is refused"
 PULSED = "a command is a pulse of one cycle, as is a write of the doorbell"
 FIRST = "the first error since the last clearing is latched"
+FAULT = "the first uncorrectable fault since the last clearing is shown or, without one, the first corrected one"
 
 
 def _word(register: Register, values) -> Value:
@@ -62,6 +63,16 @@ def registers(spec: Spec, geometry: Geometry) -> None:
                 m.d.sync += first.eq(report)
     m.d.sync += overflow.eq(Mux(clears, reported > 1, overflow | (reported > 1) | ((reported != 0) & first.valid)))
     spec.claim(FIRST, bus.error == first.valid)
+    corrected, lost = (Signal(bus.faults[0].shape(), name=name) for name in ("corrected", "lost"))
+    for kept, grave in ((corrected, 0), (lost, 1)):
+        with m.If(clears):
+            m.d.sync += Value.cast(kept).eq(0)
+        with m.If(~kept.valid | clears):
+            for fault in reversed(bus.faults):
+                with m.If(fault.valid & (fault.uncorrectable == grave)):
+                    m.d.sync += kept.eq(fault)
+    shown_fault = Signal(corrected.shape())
+    m.d.comb += shown_fault.eq(Mux(lost.valid, lost, corrected))
 
     def live(name: str):
         """Return a field that cannot be written, and is no constant."""
@@ -73,6 +84,10 @@ def registers(spec: Spec, geometry: Geometry) -> None:
             return bus.waited[name.removeprefix("waits_")]
         if (counted := name.removeprefix("count_")) in bus.counters.shape().members:
             return bus.counters[counted]
+        if name == "fault_kind":
+            return Mux(lost.valid, FAULTS["uncorrectable"], Mux(corrected.valid, FAULTS["corrected"], FAULTS["none"]))
+        if name.startswith("fault_"):
+            return shown_fault[name.removeprefix("fault_")]
         if name.startswith("error_"):
             part = name.removeprefix("error_")
             return first.code if part == "code" else _halved(first.details, part)
@@ -112,7 +127,9 @@ def registers(spec: Spec, geometry: Geometry) -> None:
     spec.invariant(implies(waiting, ~bus.pready & ~bus.pslverr))
     spec.invariant(implies(lawful & late & waiting, holds == Mux(pending, storing.data & mask, before)))
     spec.claim(READ, implies(spec.past(reads & lawful & (bus.paddr == offset)), bus.prdata == spec.past(holds)))
-    spec.claim(READ, implies(spec.past(reads & is_read_only), bus.prdata == spec.past(fixed)))
+    of_faults = bus.paddr == table["TRACKER_FAULT"].offset
+    spec.claim(READ, implies(spec.past(reads & is_read_only & ~of_faults), bus.prdata == spec.past(fixed)))
+    spec.claim(FAULT, implies(spec.past(reads & of_faults), bus.prdata == spec.past(fixed)))
     spec.claim(ANSWERED, bus.pready == spec.past(waiting | (access & ~(bus.pwrite & in_a_table & ~refused[0]))))
     spec.claim(ANSWERED, implies(bus.pready, bus.pslverr == spec.past(~waiting & refused[0])))
     spec.claim(PULSED, bus.rung == spec.past(writes & (bus.paddr == table["DOORBELL"].offset)))
@@ -123,6 +140,9 @@ def registers(spec: Spec, geometry: Geometry) -> None:
     latched = spec.inside("error")
     spec.invariant(Value.cast(latched) == Value.cast(first))
     spec.invariant(spec.inside("overflow") == overflow)
+    spec.invariant(Value.cast(spec.inside("fault")) == Value.cast(shown_fault))
+    spec.invariant(implies(corrected.valid, ~corrected.uncorrectable) & implies(lost.valid, lost.uncorrectable))
+    spec.invariant(implies(~corrected.valid, Value.cast(corrected) == 0) & implies(~lost.valid, Value.cast(lost) == 0))
     spec.invariant(bus.clear_error == clears)
 
 
@@ -130,7 +150,7 @@ def properties() -> list[Property]:
     def broken(what, claim, old, new):
         return Broken(what, claim, "control/config_bus.py", old, new)
 
-    return [Property("registers", "config_bus", f"{KEPT}; {READ}; {ANSWERED}; {FIRST}", registers, (
+    return [Property("registers", "config_bus", f"{KEPT}; {READ}; {ANSWERED}; {FIRST}; {FAULT}", registers, (
         broken("a write that is refused is kept", KEPT,
                "self.pready.eq(access | table_write.valid), table_write.valid.eq(0)",
                "self.pready.eq(access | table_write.valid), table_write.valid.eq(access & self.pwrite)"),
@@ -146,7 +166,16 @@ def properties() -> list[Property]:
         broken("the doorbell does not ring", PULSED, "rings[register.name].eq(1)", "rings[register.name].eq(0)"),
         broken("a soft reset leaves the doorbell", KEPT, "with m.If(self.soft_reset):", "with m.If(0):"),
         broken("the last error, not the first", FIRST,
-               "with m.If(found & (~latched.valid | clear | outranks(chosen, latched))):",
-               "with m.If(found & (~latched.valid | outranks(chosen, latched))):"),
+               "with m.If(found & (~latched.valid | clear | replaces)):",
+               "with m.If(found & (~latched.valid | replaces)):"),
+        broken("an uncorrectable fault does not replace a corrected one", FAULT,
+               "replaces = grave(chosen) & ~grave(latched)", "replaces = 0"),
+        broken("a corrected fault hides an uncorrectable one of its cycle", FAULT,
+               "[*((report.valid & grave(report), index) for index, report in enumerate(reports)), *candidates]",
+               "candidates"),
+        broken("the last uncorrectable fault, not the first", FAULT, "grave(chosen) & ~grave(latched)",
+               "grave(chosen)"),
+        broken("a fault stays after its clearing", FAULT,
+               "self._first(m, self.faults, self.clear_error,", "self._first(m, self.faults, 0,"),
     ), depth=1, geometry=_ODD, searches=(Search(_ODD, 8),), quick=True,
-        reason="a bus with short tables and one reporter of errors: more of them are more of the same")]
+        reason="short tables, few reporters of errors and of faults; more of them are alike")]

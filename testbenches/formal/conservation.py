@@ -10,9 +10,9 @@ from t3sim.testbenches.formal.broken import Broken
 from t3sim.testbenches.formal.property import Property, Search
 from t3sim.testbenches.formal.spec import Spec, at_most_one, implies, streams
 
-ONCE = "what leaves came in, and leaves once"
-WHERE = "each leaves where it belongs"
-EMPTY = "none is inside when the block is idle"
+ONCE = "every payload that leaves has arrived, and leaves once"
+WHERE = "each payload leaves at its own output"
+EMPTY = "no payload is inside when the block is idle"
 
 
 def queued(spec: Spec, name: str, output: int | None = None) -> list[tuple]:
@@ -95,7 +95,7 @@ def properties() -> list[Property]:
     lost = ("streams/two_entry_queue.py", "self.input.ready.eq(~back_valid)", "self.input.ready.eq(1)")
     twice = ("streams/two_entry_queue.py", "front_valid.eq(back_valid | self.input.valid), back_valid.eq(0)",
              "front_valid.eq(back_valid | self.input.valid)")
-    statement = "every payload leaves once, at the output it belongs to; none is inside when idle"
+    statement = "every payload leaves once, at its own output; none is inside when idle"
 
     def one(block, destination, places, wrong, far="one_way", lost=lost, twice=twice):
         return Property("conservation", block, statement, carries(destination, places), (
@@ -103,7 +103,7 @@ def properties() -> list[Property]:
             Broken("an entry stays after it left", ONCE, *twice),
             *(Broken(what, WHERE, *change) for what, *change in wrong)),
             searches=(Search("small"), Search(far, 8)), quick=block == "trigger_merge",
-            unsearched="" if far == "default" else "with 32 channels one of three is not found in four minutes")
+            unsearched="" if far == "default" else "with 32 channels one of three violations is not found in 4 minutes")
 
     return [
         one("update_network", lambda update, g: update.wg[:g.tracker.bank_bits], _network,

@@ -16,8 +16,8 @@ from t3sim.testbenches.formal.property import Property, Search
 from t3sim.testbenches.formal.spec import Spec
 from t3sim.testbenches.geometries import GEOMETRIES
 
-BY_ONE = "a counter is what it was and one for each event"
-HALVES = "a counter's two halves are one number: what it was and what came, over all bits"
+BY_ONE = "a counter grows by 1 for each event"
+HALVES = "a counter's two halves together grow by the number of events, over all bits"
 
 #: Counter -> cycles from an event to the counter; see GpuTop for why those with 3 are late.
 _DELAYS = {"updates": 3, "triggers": 2, "commands": 2, "lines": 2, "packets": 2, "guard_stall": 3, "coalesced": 3,
@@ -100,7 +100,7 @@ def properties() -> list[Property]:
         return broken(what, old, new, "control/event_counter.py", HALVES)
 
     return [Property(
-        "counters", "gpu_top", "every counter of events counts each by one, modulo 2^32", count, (
+        "counters", "gpu_top", "every event counter counts each event once, modulo 2^32", count, (
             broken("several events of one cycle are one", "counter.amount.eq(amount)",
                    "counter.amount.eq(amount.any())"),
             broken("clearing adds", "m.d.sync += [low.eq(0), high.eq(0)]", "m.d.sync += [low.eq(step + 1), high.eq(0)]",
@@ -108,7 +108,7 @@ def properties() -> list[Property]:
             broken("a packet that waits counts in every cycle",
                    "ones(port.valid & port.ready for port in self.packets)",
                    "ones(port.valid for port in self.packets)"),
-        ), geometry="protected", reason="it has every counter, and the geometry changes how many blocks feed one only",
+        ), geometry="protected", reason="it has every counter; other sizes only change how many blocks feed one",
         searches=(Search("least", 16), Search("protected", 16)), depth=4,
         # An own `build` keeps it from mutation, whose netlist has no blocks inside with ports.
         build=lambda package, geometry: package.gpu_top.GpuTop(geometry)),
@@ -118,5 +118,5 @@ def properties() -> list[Property]:
                        "next_high.eq(high)"),
             in_counter("a clearing leaves the upper half", "[low.eq(0), high.eq(0)]", "low.eq(0)"),
         ), depth=3, quick=True, searches=(Search("small", 40),), build=_short,
-            unsearched="until a first carry a counter of the default's halves takes 257 cycles; on `small` they have "
+            unsearched="the default's first carry takes 257 cycles; on `small` the halves have "
             "three bits")]

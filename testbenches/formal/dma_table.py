@@ -1,4 +1,4 @@
-"""The DMA command table: one command for exactly the tiles of a block."""
+"""The DMA command table: one command per complete block, for exactly its tiles."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 
@@ -8,8 +8,8 @@ from t3sim.testbenches.formal.broken import Broken
 from t3sim.testbenches.formal.property import Property, Search
 from t3sim.testbenches.formal.spec import Spec, entry_of, implies
 
-COMPLETE = "a command comes only for a complete block, once"
-COMES = "the command of a complete block comes"
+COMPLETE = "a command is sent only for a complete block, once"
+COMES = "a complete block's command is sent"
 #: for the broken designs: two of counters, regions and shapes
 TINY = Geometry(TrackerGeometry(sets=1, ways=2, banks=1, wg_bits=2, wf_bits=2, address_bits=32),
                 dma=DmaGeometry(regions=2, block_shapes=2, ready_commands=2))
@@ -122,7 +122,7 @@ def properties() -> list[Property]:
     def broken(what, claim, old, new):
         return Broken(what, claim, "dma/dma_table.py", old, new)
 
-    return [Property("blocks", "dma_table", "one command for exactly the tiles of a block", blocks, (
+    return [Property("blocks", "dma_table", "one command per complete block, for exactly its tiles", blocks, (
         broken("the counter that was just written is read from the memory", COMES,
                'read, block_before = forwarded_read(m, self.blocks, write, "block_before")',
                "read = self.blocks.read_port()\n        block_before = read.data"),

@@ -19,10 +19,10 @@ _QUEUED = replace(_COPIES, dma=replace(_COPIES.dma, queue_commands=2))
 
 PLACES = 4  #: lines that can be inside
 
-TRANSLATED = "a line that fits becomes a packet on each of its routes, in order, in its destination's terms"
+TRANSLATED = "a line that fits its region becomes a packet on each of its routes, in order and translated"
 REPORTED = "a line that does not fit is reported once, in order, with its details, and becomes no packet"
 EMPTY = "no line is inside when the lane is idle"
-COUNTED = "what data of a DMA read become is counted: one, and one more for each time that they are repeated"
+COUNTED = "packets of a DMA read's data are counted: one, and one more for each repetition"
 
 
 class _Due:
@@ -184,7 +184,7 @@ def properties() -> list[Property]:
     def broken(what, claim, old, new):
         return Broken(what, claim, "link/egress.py", old, new)
 
-    reason = "up to four routes of a region, in a table of three: a solver takes long for more"
+    reason = "more are slow to solve: up to 4 routes of a region, in a table of 3"
     return [Property("lines", "egress", f"{TRANSLATED}; {REPORTED}", lines, (
         broken("a packet keeps its workgroup", TRANSLATED, "line.wg + line_route.wg_offset", "line.wg"),
         broken("a packet leaves twice", TRANSLATED, "output_valid.eq(line_valid & line_fits)",

@@ -46,12 +46,12 @@ from t3sim.testbenches.formal.spec import Spec, implies
 QUIET = 4  #: cycles after which a window has made of its inputs what it can
 EVENTS = 2  #: events that wait inside
 
-WAY = "an update finds a way: open tiles of a set are never more than its ways"
-ROOM = "a trigger finds room: what a command that waits belongs to is open at its peer, inside the window"
-RULE = "what goes may go: every id that a request names is inside the window of the GPU that has it"
-OPENS = "when all that was dispatched is done, a window opens or all have finished"
+WAY = "an update always finds a way: a set never has more open tiles than ways"
+ROOM = "a trigger always finds room: a waiting command's tile is open at its peer, inside the window"
+RULE = "every id of an admitted request is inside its GPU's window"
+OPENS = "when everything dispatched is done, a window opens or all have finished"
 LEGAL = "the window sees no error"
-OWN = "no tile is taken for one that its workgroup does not have"
+OWN = "no tile is mistaken for one that its workgroup lacks"
 
 
 @dataclass(frozen=True)
@@ -483,7 +483,7 @@ def Mux_(select, one, other):
 SHAPES = (Shape(2, sets=2, wg_bits=2), Shape(2, wg_bits=3), Shape(4, sets=2, wg_bits=2),
           Shape(2, tiles=2, sets=2, ways=2, wg_bits=2), Shape(3, sets=2, wg_bits=2, peers=2),
           Shape(2, sets=2, wg_bits=2, restarts=True), Shape(4, sets=2, wg_bits=2, restarts=True))
-_UNSEARCHED = {Shape(2, wg_bits=3): "eight tiles of a GPU in any order: minutes for each broken design"}
+_UNSEARCHED = {Shape(2, wg_bits=3): "8 tiles of a GPU in any order take minutes for each broken design"}
 
 
 def properties() -> list[Property]:
@@ -536,12 +536,12 @@ def properties() -> list[Property]:
     )
     return [Property(
         f"forward progress, {shape}", "dispatch_window",
-        "no reachable state in which every stream waits for another, under any schedule with slack below the window",
+        "in no reachable state does every stream wait for another, under any schedule with slack below the window",
         lambda spec, geometry, shape=shape: progress(spec, geometry, shape.tiles),
         mistakes + of_restarts * shape.restarts,
         build=lambda package, geometry, shape=shape: Gpus(package, geometry, shape),
         geometry=shape.geometry, unsearched=_UNSEARCHED.get(shape, ""),
         searches=(Search((SHAPES[0] if shape in _UNSEARCHED else shape).geometry, 24),), depth=QUIET + 2,
-        reason="sets and workgroups are few: the state has a bit for each tile of each GPU", quick=shape == SHAPES[0],
+        reason="few sets and workgroups: the state has a bit for each tile of each GPU", quick=shape == SHAPES[0],
         timeout_s=1800)
             for shape in SHAPES]

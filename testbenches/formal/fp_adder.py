@@ -14,8 +14,8 @@ from t3sim.testbenches.formal.broken import Broken
 from t3sim.testbenches.formal.property import Property, Search
 from t3sim.testbenches.formal.spec import Spec, implies
 
-EXACT = "a sum is the exact one, rounded once to nearest, ties to even; a NaN is the quiet one"
-KEPT = "what is kept is b, bit for bit"
+EXACT = "a sum is exact, rounded once to nearest, ties to even; a NaN is quiet"
+KEPT = "with `keep_b` the result is b, bit for bit"
 
 #: Fields as fp16, bf16 and fp32 have them: fewer exponent bits, fewer fraction bits, and most of both.
 _FORMATS = (2, 3), (3, 1), (3, 4)
@@ -158,10 +158,10 @@ def properties() -> list[Property]:
         broken("what is kept overflows", KEPT, "infinite4 | (overflow & ~keep4)", "infinite4 | overflow"),
     ), geometry="small", searches=(Search("small", 8),), depth=7, build=build,
         reason="formats of 6, 5 and 8 bits in one lane; fp16 and bf16 are added exhaustively (`make alu-exhaustive`)"),
-            Property("fp32 sums", "nmc_alu", f"of any two fp32 numbers {EXACT}", fp32_sums, (
+            Property("fp32 sums", "nmc_alu", f"for any two fp32 numbers {EXACT}", fp32_sums, (
         broken("ties go away from zero", EXACT, "return half & (odd | rest)", "return half"),
         broken("bits that are shifted out are forgotten", EXACT,
                "lost.eq(sticky | (distance1[bit] & value[:step].any()))",
                "lost.eq(distance1[bit] & value[:step].any())"),
     ), geometry="small", searches=(Search("small", 7, skip=6),), depth=7, bounded=True, build=fp32,
-        reason="two numbers that stay: nothing in an adder comes back, and its five stages are passed once")]
+        reason="the operands are constant: an adder has no feedback, and its five stages are passed once")]

@@ -8,10 +8,10 @@ from t3sim.testbenches.formal.broken import Broken
 from t3sim.testbenches.formal.property import Property
 from t3sim.testbenches.formal.spec import Spec, implies, is_value
 
-LAWFUL = "only what is lawful reaches a memory channel, unchanged"
-AT_ONCE = "what is lawful reaches it in the cycle in which it is offered"
-HOLDS = "what is offered to a memory channel holds until it is taken, while what is open stays as it is"
-TOLD = "what is refused was taken, and is reported once, in the next cycle, with its details"
+LAWFUL = "only lawful packets reach a memory channel, unchanged"
+AT_ONCE = "a lawful packet reaches it in the cycle in which it is offered"
+HOLDS = "a packet offered to a memory channel is stable until it is taken, while ranges and window are stable"
+TOLD = "a refused packet was taken, and is reported once, in the next cycle, with its details"
 
 
 def checked(spec: Spec, geometry: Geometry) -> None:

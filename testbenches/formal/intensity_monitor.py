@@ -10,7 +10,7 @@ from t3sim.testbenches.formal.spec import Spec, implies
 
 MEAN = "the mean is four times the phase's sum over its samples, rounded down"
 CHOSEN = "the threshold is none, 15, 5 or 3 by the breakpoints, and none before a mean is known"
-SOON = "the mean comes as many cycles after the phase as it has bits, and not before"
+SOON = "the mean is ready as many cycles after the phase as it has bits, and not before"
 
 #: Two channels of few entries: a product of what is counted must be compared.
 FEW = Geometry(
@@ -84,4 +84,4 @@ def properties() -> list[Property]:
         broken("the phase ends with the producer, samples or not", SOON,
                "producer_over = (samples != 0) & ~self.producer_active", "producer_over = ~self.producer_active"),
     ), depth=1, geometry=FEW, searches=(Search(FEW, 14),),
-        reason="a solver takes long for products: two channels of four entries, four samples")]
+        reason="products are slow to solve: two channels of four entries, four samples")]

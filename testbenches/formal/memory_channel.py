@@ -14,12 +14,12 @@ from t3sim.testbenches.formal.property import Property, Search
 from t3sim.testbenches.formal.spec import Spec, at_most_one, implies, is_value
 from t3sim.testbenches.geometries import GEOMETRIES
 
-ONCE = "what goes to DRAM came in, unchanged, and goes once"
-STREAM = "it says whether it is the communication stream's"
-EMPTY = "nothing is inside when the channel is idle"
-BEHIND = "a DMA read goes to DRAM only when no tracked write of its bucket is outstanding there"
+ONCE = "every request to DRAM was accepted, is unchanged, and is sent once"
+STREAM = "its communication bit is right"
+EMPTY = "no request is inside when the channel is idle"
+BEHIND = "a DMA read is sent to DRAM only when no tracked write of its bucket is outstanding there"
 FITS = "no more tracked writes are inside and in DRAM than the guard can count"
-NAMED = "a tracked write goes to DRAM with its bucket"
+NAMED = "a tracked write is sent to DRAM with its bucket"
 
 _QUEUES = ("compute_queue", "inbound_queue", "dma_queue")
 

@@ -7,8 +7,8 @@ from t3sim.testbenches.formal.broken import Broken
 from t3sim.testbenches.formal.property import Property, Search
 from t3sim.testbenches.formal.spec import Spec, implies
 
-RIGHT = "a word as it was written is found, and nothing is reported"
-CORRECTED = "every single flip is corrected, and reported"
+RIGHT = "an unchanged word is returned, and nothing is reported"
+CORRECTED = "every single flip is corrected and reported"
 DETECTED = "every double flip is detected, and not taken for a single one"
 NOTICED = "every single flip is detected"
 

@@ -18,18 +18,18 @@ from t3sim.testbenches.formal.property import Property, Search
 from t3sim.testbenches.formal.spec import Spec, implies
 from t3sim.testbenches.formal.streams import CLAIM, hold
 
-COUNT = "no more of a sum leaves than has come, and all of it has when nothing is in here"
-DATA = "what has left of a sum adds up to what has come, when nothing is in here"
-WHOLE = "a whole sum has all its parts, each of another source; one that makes room or has waited has some, not all"
-REFUSES = "refused is what no GPU sends, and what a source has in the sum already, which is said; nothing else is"
-PENDING = "of a source something is in here from when a part is taken until it has left"
-GOES = "a sum that has all its parts leaves within eight cycles in which it can"
+COUNT = "no more parts of a sum leave than have arrived, and all have left when the table is empty"
+DATA = "when the table is empty, the packets of a sum add up to its parts"
+WHOLE = "a whole sum has one part of each source; an evicted or expired one has some parts, not all"
+REFUSES = "exactly parts that no GPU sends, and second parts of a source, which are reported as such, are refused"
+PENDING = "a source is pending from when a part is taken until it has left"
+GOES = "a whole sum leaves within 8 cycles in which the output is ready"
 #: Two of everything; addresses of 32 bits.
 TINY = Geometry(TrackerGeometry(sets=1, ways=1, banks=1, wg_bits=1, wf_bits=1, address_bits=32),
                 switch=SwitchGeometry(ports=2, packet_bytes=4, merge_sets=2, merge_ways=2, part_bits=2))
 #: for the broken designs: a single sum
 LEAST = replace(TINY, switch=replace(TINY.switch, merge_sets=1, merge_ways=1))
-REASON = "two sources, sets and ways and four bytes of data; the default has 8, 128, 5 and 64"
+REASON = "2 sources, sets and ways and 4 bytes of data; the default has 8, 128, 5 and 64"
 
 
 class XorAlu(wiring.Component):

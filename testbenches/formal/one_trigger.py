@@ -31,11 +31,11 @@ from t3sim.testbenches.formal.memory_channel import Outstanding, any_bucket, ass
 from t3sim.testbenches.formal.property import Property, Search
 from t3sim.testbenches.formal.spec import Spec, implies, is_value
 
-ONCE = "a tile's trigger comes when all of its bytes have been admitted, or written and given to DRAM, and once"
-COMES = "when nothing waits and all bytes have been written or admitted, the trigger has come"
-SEEN = "a DMA read after the trigger goes to DRAM when that has performed each write to the tile in the read's bucket"
-ROUTED = "a trigger goes to all that its region names, in one cycle; to none if its workgroup has no such tile"
-FITS = "what the stages need of each other holds"
+ONCE = "a tile's trigger fires once, when all of its bytes have been admitted, or written and sent to DRAM"
+COMES = "when nothing waits and all bytes have been written or admitted, the trigger has fired"
+SEEN = "a DMA read after the trigger is sent to DRAM after that performed all writes to the tile in the read's bucket"
+ROUTED = "a trigger reaches all consumers of its region in one cycle, or none if its workgroup has no such tile"
+FITS = "the stages meet each other's assumptions"
 
 _BLOCKS = ("ConfigBus", "Ingress", "IntensityMonitor", "RingMonitor", "WatchDog", "MemoryChannel", "UpdateNetwork",
            "TriggerMerge", "TrackerBank", "DispatchWindow", "HeadExchange", "DmaTable", "TwoEntryQueue", "LineRouter",

@@ -8,9 +8,9 @@ from t3sim.testbenches.formal.broken import Broken
 from t3sim.testbenches.formal.property import Property, Search
 from t3sim.testbenches.formal.spec import Spec, implies
 
-BLOCKED = "a read of a line with a write outstanding is blocked"
-FREE = "a read whose bucket has no write outstanding goes"
-ROOM = "there is room for a write as long as the counters can tell one more apart, and no longer"
+BLOCKED = "a read of a line with an outstanding write is blocked"
+FREE = "a read of a bucket without outstanding writes is not blocked"
+ROOM = "there is room for a write if and only if the counters can distinguish one more"
 
 
 def order(spec: Spec, geometry: Geometry) -> None:

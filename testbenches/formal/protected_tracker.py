@@ -18,8 +18,8 @@ from t3sim.testbenches.formal.tile_account import CAUSE, ERRORS, FULL, HOLDS, NA
 #: the update ahead is.
 LATEST = 7
 
-COMES = "a trigger that is due comes, in the seventh cycle at the latest if nothing is ahead of it"
-CORRECTED = "no flipped bit is reported as one that cannot be corrected"
+COMES = "a due trigger fires in the seventh cycle at the latest, if nothing is ahead of it"
+CORRECTED = "no flipped bit is reported as uncorrectable"
 
 LEAST = Geometry(TrackerGeometry(sets=1, ways=2, banks=1, wg_bits=4, wf_bits=1, address_bits=32, count_bits=10,
                                  protection="secded"), dma=DmaGeometry(regions=8))
@@ -195,4 +195,4 @@ def properties() -> list[Property]:
                    "memory_fault = row.fault.valid & row.fault.uncorrectable", "memory_fault = row.fault.valid",
                    "track/tracker.py"),
         ), geometry=LEAST, depth=1, searches=(Search(LEAST, 14),), build=_flipping, timeout_s=3600,
-        reason="the time of the proof: one set of two ways, tags of 6 bits and entries of 45, with 5 and 7 check bits")]
+        reason="proof time: one set of two ways, tags of 6 bits and entries of 45, with 5 and 7 check bits")]

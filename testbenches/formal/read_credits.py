@@ -12,12 +12,12 @@ from t3sim.testbenches.formal.property import Property, Search
 from t3sim.testbenches.formal.spec import Spec, at_most_one, implies
 from t3sim.testbenches.geometries import GEOMETRIES
 
-ASKED = "data are unasked for exactly if as many as were asked for have come"
-WAITS = "data wait exactly while some that were asked for have not come, or not left"
+ASKED = "data are `unasked` if and only if as many as were requested have arrived"
+WAITS = "`waits` is 1 while requested data have not arrived, or not left"
 #: With a command queue, whose lines are counted apart.
 _QUEUED = replace(GEOMETRIES["small"], dma=replace(GEOMETRIES["small"].dma, queue_commands=4))
 
-ROOM = "no more lines are asked for than may be outstanding"
+ROOM = "no more lines are requested than may be outstanding"
 
 
 def credit(spec: Spec, geometry: Geometry) -> None:
@@ -80,9 +80,9 @@ def properties() -> list[Property]:
                    "held.eq(held +", "held.eq(Mux(self.forget, 0, held) +"),
             broken("engines ask for a line each when one may come", ROOM, "2 * self._engines", "0 * self._engines"),
         ), quick=True, build=_build, searches=(Search("small"), Search("several")),
-        unsearched="until as many lines are outstanding as may be takes 512 cycles; on `small` they are sixteen",
+        unsearched="512 cycles until all lines are outstanding; 16 on `small`",
     ), Property(
-        "queued", "gpu_top", f"{ASKED}; {WAITS}; of triggers and of the command queue apart", credit, (
+        "queued", "gpu_top", f"{ASKED}; {WAITS}; separately for triggers and the command queue", credit, (
             broken("a copy's lines are a trigger's", WAITS, "recent.eq(self.issued[origin])",
                    "recent.eq(self.issued[0])"),
             broken("data of a copy are taken for a trigger's", ASKED, "self.came[origin]", "self.came[0]"),
@@ -91,4 +91,4 @@ def properties() -> list[Property]:
             broken("copies need no room", ROOM, "sum(just_issued + asked + inside)",
                    "sum(just_issued[:1] + asked[:1] + inside[:1])"),
         ), geometry=_QUEUED, quick=True, build=_build, searches=(Search(_QUEUED),),
-        reason="sixteen lines and two lanes, as `small` has them, and a command queue")]
+        reason="16 lines and 2 lanes, as in `small`, and a command queue")]

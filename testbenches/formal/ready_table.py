@@ -11,8 +11,8 @@ from t3sim.testbenches.formal.property import Property, Search
 from t3sim.testbenches.formal.spec import Spec, implies
 from t3sim.testbenches.geometries import GEOMETRIES
 
-EARLY = "an ask is taken only when as many tiles as it needs of its group are complete in this kernel"
-LATE = "an ask is taken in the fourth cycle at the latest in which as many are"
+EARLY = "an ask is taken only when enough tiles of its group are complete in this kernel"
+LATE = "an ask is taken in the fourth cycle at the latest in which they are"
 
 
 def ready(spec: Spec, geometry: Geometry) -> None:

@@ -7,7 +7,7 @@ from t3sim.testbenches.formal.broken import Broken
 from t3sim.testbenches.formal.property import Property
 from t3sim.testbenches.formal.spec import Spec
 
-LATE = "late if and only if more workgroups than a stage have started since no command waited"
+LATE = "the ring is late if and only if more workgroups than a stage have started since no command waited"
 
 
 def late(spec: Spec, geometry: Geometry) -> None:

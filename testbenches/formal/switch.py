@@ -10,12 +10,12 @@ from t3sim.testbenches.formal.broken import Broken
 from t3sim.testbenches.formal.property import Property, Search
 from t3sim.testbenches.formal.spec import Spec, implies
 
-ONCE = "a packet goes to each port of its mask once, to no other, and as it is, before the next one comes"
+ONCE = "a packet is copied unchanged to each port of its mask once, and to no other, before the next packet"
 NOWHERE = "a packet for no port is reported when it is taken"
-ROOM = "what arrives with a credit is not lost, and no credit comes back that was not spent"
-ALL = "all credits come back when everything has left"
+ROOM = "a packet with a credit is not lost, and only spent credits return"
+ALL = "all credits return when everything has left"
 SPENT = "no more packets are on their way than there are credits"
-GOES = "a packet goes when there is a credit, and only then"
+GOES = "a packet is sent if and only if there is a credit"
 _PACKET = data.StructLayout({"mark": 4})
 _PLACES = 3
 
@@ -89,7 +89,7 @@ def properties() -> list[Property]:
     def broken(what, claim, file, old, new):
         return Broken(what, claim, f"switch/{file}.py", old, new)
 
-    few = {"reason": "three places, and packets of four bits, which are only passed on", "geometry": "least",
+    few = {"reason": "3 places, and packets of 4 bits, which are only passed on", "geometry": "least",
            "searches": (Search("least", 12),), "quick": True}
     return [
         Property("copies", "switch", f"{ONCE}; {NOWHERE}", copies, (

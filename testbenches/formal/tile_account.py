@@ -8,11 +8,11 @@ from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.layouts import ErrorCode, Source, trigger
 from t3sim.testbenches.formal.spec import Spec, at_most_one, implies
 
-NONE_TWICE = "no trigger that is not due, none twice"
+NONE_TWICE = "only due triggers fire, each once"
 NAMES = "a trigger names the smallest address and the local update's region"
-ERRORS = "an error is reported for an update too many, without a region or of a foreign one, and for no other"
+ERRORS = "an error is reported if and only if an update exceeds its tile, or its region is unmapped or foreign"
 CAUSE = "an error names its cause"
-FULL = "an update is refused for want of a way only if every way holds another tile that is open"
+FULL = "an update is refused as full only if every way holds another open tile"
 HOLDS = "a tile has a way if and only if it is open"
 
 _BEFORE = ("opened", "total", "region", "smallest")

@@ -12,8 +12,8 @@ from t3sim.testbenches.formal.tile_account import CAUSE, ERRORS, FULL, HOLDS, NA
 #: The paper's whole Tracker in one bank: every row of it is one of this memory's.
 ONE_BANK = Geometry(tracker=TrackerGeometry(sets=256, ways=8, banks=1))
 
-COMES = "a trigger that is due comes, in the second cycle at the latest if nothing is ahead of it"
-TOLD = "an update that is refused for want of a way is an error of its own in the next cycle, and nothing else is"
+COMES = "a due trigger fires in the second cycle at the latest, if nothing is ahead of it"
+TOLD = "an update refused in a full set, and nothing else, is a TRACKER_FULL error in the next cycle"
 
 
 def told(spec: Spec, geometry: Geometry) -> None:
@@ -65,7 +65,7 @@ def properties() -> list[Property]:
         return Broken(what, claim, "track/tracker.py", old, new)
 
     statement = ("a tile fires if and only if its count reaches the threshold, once; no update is lost or counted "
-                 "twice; an entry freed is an entry usable")
+                 "twice; a freed entry is usable")
     wrong = (
         broken("fires beyond the threshold, too", NONE_TWICE, "complete.eq(~over & (count == room))",
                "complete.eq(~over & (count >= room))"),
@@ -104,9 +104,9 @@ def properties() -> list[Property]:
         Property("counts", "tracker", statement, counts, wrong, depth=2,
                  searches=(least, Search("default", 46, skip=33)), quick=True),
         Property("counts, one bank of all sets", "tracker", statement, counts, wrong, depth=2, geometry=ONE_BANK,
-                 reason="the paper's 256 sets of 8 ways in one bank, beside the default's eight banks of 32 sets",
+                 reason="the paper's 256 sets of 8 ways in one bank; the default has 8 banks of 32 sets",
                  searches=(least,), timeout_s=1800,
-                 unsearched="its 256 rows are cleared after a reset: of 270 cycles the solver finds two of these in "
+                 unsearched="its 256 rows are cleared after a reset: in 270 cycles the solver finds two violations in "
                  "minutes, others not",
                  # An own `build`: the other property stands for both in mutation.
                  build=lambda package, geometry: package.track.tracker.TrackerBank(geometry)),

@@ -12,9 +12,9 @@ from t3sim.testbenches.formal.property import Property, Search
 from t3sim.testbenches.formal.spec import Spec, implies
 from t3sim.testbenches.geometries import GEOMETRIES
 
-EARLY = "it tells only when nothing has moved for the limit's periods, something waits, and it has not reported before"
-COMES = "it tells when for one period more nothing has moved and something has waited"
-WHAT = "what it shows is what waited when it reported, until it is cleared"
+EARLY = "it reports only when nothing has moved for the limit's periods, something waits, and there is no report yet"
+COMES = "it reports at the latest after one more period in which nothing moved and something waited"
+WHAT = "`waited` shows the waiting places of the report until it is cleared"
 _SHORT_PERIOD = 8
 
 
@@ -75,4 +75,4 @@ def properties() -> list[Property]:
         broken("what waited is shown when it was cleared", WHAT, "m.d.sync += [told.eq(0), self.waited.eq(0)]",
                "m.d.sync += told.eq(0)"),
     ), depth=1, quick=True, searches=(Search("small", 3 * _SHORT_PERIOD + 2),), build=_watchdog,
-        unsearched="two periods after a reset are 512 cycles; `small` has periods of 8")]
+        unsearched="two periods are 512 cycles; `small` has periods of 8")]

@@ -32,6 +32,7 @@ class Replayed(NamedTuple):
     accepted: np.ndarray  #: int64[request]: cycle of acceptance
     done: np.ndarray  #: int64[request]: end of a read's data; -1 for writes
     cycles: int  #: end of the last data burst
+    writes_buffered: int  #: in the dramsim3 scheduler's buffer, not served
     host_seconds: float
     state: HbmState
 
@@ -93,7 +94,7 @@ def replay_trace(trace: Trace, dram: Dram, progress: Callable[[int], None] | Non
             break
     if reference:
         end = int(front["end"][0])
-    return Replayed(accepted, done, end, time.process_time() - begin, state)
+    return Replayed(accepted, done, end, int(front["writes"][0]), time.process_time() - begin, state)
 
 
 def warm_up(dram: Dram) -> None:
@@ -118,6 +119,7 @@ class ReplayResult:
     refreshes: int
     reads: int  #: served by DRAM
     writes: int
+    writes_buffered: int  #: left in the dramsim3 scheduler's buffer, which an idle controller does not empty
     host_seconds: float  #: processor time without compilation
 
     @property
@@ -146,4 +148,5 @@ def replay(trace: Trace | Path | str, dram: Dram, config: str = "base",
         mean_read_latency_cycles=float((result.done - result.accepted)[reads].mean()) if reads.any() else 0.0,
         activates=int(channel["activates"]), precharges=int(channel["precharges"]),
         refreshes=int(channel["refreshes"]), reads=int(channel["columns_read"]) // variant.columns_per_request,
-        writes=int(channel["columns_written"]) // variant.columns_per_request, host_seconds=result.host_seconds)
+        writes=int(channel["columns_written"]) // variant.columns_per_request, writes_buffered=result.writes_buffered,
+        host_seconds=result.host_seconds)

@@ -38,8 +38,8 @@ class Trace(NamedTuple):
         return trace
 
 
-def read_trace(path: Path, request_bytes: int = LINE_BYTES) -> Trace:
-    """Read a trace file; BadInput names the first bad line."""
+def read_trace(path: Path, request_bytes: int = LINE_BYTES, capacity_bytes: int | None = None) -> Trace:
+    """Read a trace file for a channel of this capacity; BadInput names the first bad line."""
     addresses, ops, cycles = [], [], []
     with reading(str(path), "a trace"):
         check_regular(path)
@@ -63,6 +63,9 @@ def read_trace(path: Path, request_bytes: int = LINE_BYTES) -> Trace:
                 decimal = f", or 0x{int(address):x} if it is decimal" if address.isdigit() else ""
                 raise BadInput(f"{path}:{number}: address {address!r} has no 0x: write 0x{address} if it is hexadecimal"
                                f"{decimal}")
+            if capacity_bytes is not None and addresses[-1] >= capacity_bytes:
+                raise BadInput(f"{path}:{number}: address {address} is beyond the channel's {capacity_bytes} bytes: "
+                               f"0x0 to 0x{capacity_bytes - 1:x} is allowed")
     if not addresses:
         raise BadInput(f"{path} has no request: expected lines '0xADDRESS READ|WRITE CYCLE'")
     return Trace.of(np.array(addresses, np.int64) // request_bytes, ops, cycles)

@@ -105,7 +105,10 @@ class ConfigBusModel:
             self.first_error = self.first_error or report
 
     def report_faults(self, reports: list) -> None:
-        """Take the flipped bits found in one cycle, one `FaultReport` or None per bank; the first of them counts."""
-        fault = next(filter(None, reports), None)
-        if fault and (not self.first_fault or fault.uncorrectable > self.first_fault.uncorrectable):
-            self.first_fault = fault
+        """Take the flipped bits found in one cycle, one `FaultReport` or None per bank.
+
+        Of those that cannot be corrected the first is kept; of the others the first, until there is such a one.
+        """
+        for fault in filter(None, reports):
+            if not self.first_fault or fault.uncorrectable > self.first_fault.uncorrectable:
+                self.first_fault = fault

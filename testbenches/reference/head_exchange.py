@@ -41,9 +41,11 @@ class HeadExchangeModel:
         self._before: tuple = (0, 0)
         self._told: list[Listener] = [Listener(0, 0)] * peers
         self._due: set[int] = set()
+        self._resets: set[int] = set()  #: peers to whose next packet kernel 0 is to precede
         self._next = 0  #: peer that is first in turn
         self._leaving: HeadPacket | None = None
         self.known = [(0, 0)] * peers  #: (head, epoch) of each peer
+        self._heard: list[int] = [0] * peers
         self._refused: HeadPacket | None = None
         self._last = 1 << geometry.tracker.wg_bits
 
@@ -56,20 +58,31 @@ class HeadExchangeModel:
         moved = (head, epoch) != self._before
         due = {peer for peer, listener in enumerate(told)
                if listener.enable and (moved or peer in self._due or listener != self._told[peer])}
+        new = {peer for peer, listener in enumerate(told) if listener != self._told[peer]}
+        before = self._before[1]
+        if epoch != before:
+            self._resets |= set(range(len(told))) if epoch == 0 else self._due if before else set()
+        if epoch:
+            self._resets |= new
         hears = [arriving is not None and arriving.source == device for device in heard]
-        keeps = [hear and self._keeps(arriving, sender, known) for hear, known in zip(hears, self.known)]
-        news = any(keep and known != (arriving.head, arriving.epoch) for keep, known in zip(keeps, self.known))
+        known = [known if device == same else (0, 0) for known, device, same in zip(self.known, heard, self._heard)]
+        keeps = [hear and self._keeps(arriving, sender, at) for hear, at in zip(hears, known)]
+        news = any(keep and at != (arriving.head, arriving.epoch) for keep, at in zip(keeps, known))
         shown = Shown(self._leaving, tuple(self.known), bool(due) or self._leaving is not None, news, self._refused)
         self._refused = arriving if hears != keeps else None
         if self._leaving is None or taken:
             self._leaving = None
             if due:
                 peer = min(due, key=lambda peer: (peer - self._next) % len(told))
-                due.remove(peer)
                 self._next = (peer + 1) % len(told)
-                self._leaving = HeadPacket(head, epoch, number, told[peer].device)
-        self.known = [(arriving.head, arriving.epoch) if keep else known for keep, known in zip(keeps, self.known)]
-        self._before, self._told, self._due = (head, epoch), list(told), due
+                if epoch and peer in self._resets:
+                    self._leaving = HeadPacket(0, 0, number, told[peer].device)
+                else:
+                    due.remove(peer)
+                    self._leaving = HeadPacket(head, epoch, number, told[peer].device)
+                self._resets.discard(peer)
+        self.known = [(arriving.head, arriving.epoch) if keep else at for keep, at in zip(keeps, known)]
+        self._before, self._told, self._heard, self._due = (head, epoch), list(told), list(heard), due
         return shown
 
     def _keeps(self, packet: HeadPacket, sender: int, known: tuple[int, int]) -> bool:

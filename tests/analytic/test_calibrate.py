@@ -82,8 +82,9 @@ def test_the_command_writes_a_machine_that_other_commands_take(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    (["--out", "mine.toml"], "measurements are needed: --log FILE or --rows FILE.csv"),
-    (["--rows", "mine.csv", "--out", "mine"], "--out 'mine': a name that ends with .toml is needed"),
+    (["--out", "mine.toml"], "no measurements: give --log FILE or --rows FILE.csv"),
+    (["--rows", "mine.csv", "--out", "mine"], "--out 'mine': the name must end in .toml"),
+    (["--rows", "mine.csv", "--out", "none/m.toml"], "--out 'none/m.toml': folder"),
     (["--rows", "mine.csv", "--out", "m.toml", "--machine", "h100"], "--machine 'h100' is unknown: allowed are"),
     (["--rows", "mine.csv", "--out", "m.toml", "--machine", "mi300x"], "machine h100-sxm: --machine is mi300x"),
     (["--rows", "nowhere.csv", "--out", "m.toml"], "--rows 'nowhere.csv' cannot be read"),
@@ -165,7 +166,7 @@ def test_tables_of_kernels_beside_others_are_rows_of_a_fit(tmp_path, monkeypatch
         for row in rows_of_contention(with_constants(H100, CONTENTION), 18)))
     assert cli.main(["calibrate", "--rows", "beside.csv", "--out", "mine.toml"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "kernels.dealt_rounds 2 0" in printed and "times alone" in printed and "Contention: rows" in printed
+    assert "kernels.dealt_rounds 2 0" in printed and "times the time alone" in printed and "Contention: rows" in printed
     assert "kernels.cluster = 1\n" in (tmp_path / "mine.toml").read_text() or "kernels.cluster 2 1" in printed
 
 

@@ -132,8 +132,8 @@ def test_copies_of_uneven_routings_are_near_those_of_the_tokens_drawn(zipf):
 
 
 @pytest.mark.parametrize(("counts", "words"), [
-    ({}, "list of 2 lists"), ([[1, 2], [1]], "of 2 numbers"), ([[1, 2], [1, -1]], "-1 is no number of tokens"),
-    ([[1, 2], [1, 2.0]], "2.0 is no number"), ([[0, 0], [0, 0]], "no token goes"),
+    ({}, "list of 2 lists"), ([[1, 2], [1]], "of 2 numbers"), ([[1, 2], [1, -1]], "-1 is not a number of tokens"),
+    ([[1, 2], [1, 2.0]], "2.0 is not a number"), ([[0, 0], [0, 0]], "no token goes"),
     ([[1, 2], [1, 1]], "GPU 0 has 3 tokens.*multiple of"),
     ([[1, 1], [4, 0]], "GPU 1 has 4 tokens for expert 0, but 2 tokens in all")])
 def test_a_routing_that_cannot_be_is_refused(counts, words):
@@ -156,7 +156,7 @@ def test_the_command_takes_a_routing_and_draws_one(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("options", "words"), [
-    (["--zipf", "1"], "--zipf is of --expert-parallel"), (["--expert-parallel"], "llama-3.3-70b, which has none"),
+    (["--zipf", "1"], "--zipf needs --expert-parallel"), (["--expert-parallel"], "llama-3.3-70b, which has none"),
     (["--expert-parallel", "--model", "mixtral-8x7b", "--zipf", "5"], "--zipf 5.0 is not possible: 0 to 4"),
     (["--expert-parallel", "--model", "mixtral-8x7b", "--routing", "no.json"], "--routing no.json cannot be read"),
     (["--expert-parallel", "--model", "mixtral-8x7b", "--routing", "no.json", "--seed", "1"], "do not go with it"),

@@ -135,19 +135,48 @@ def test_what_was_not_checked_has_the_range_of_its_kind_on_the_machine():
     assert large["machines"] == ["h100-sxm"]
 
 
-def test_a_machine_without_rows_has_the_range_of_the_nearest_that_have_ten(tmp_path):
-    (tmp_path / "mine.toml").write_text('extends = "b300"\n[gpu]\ncompute_units = 100\n')
-    mine = load_machine(str(tmp_path / "mine.toml"), COMMERCIAL)
-    assert mine.name == "b300" and error_near(mine, [GemmRequest(12288, 18432, 1024)]) is None, "no row is of its GPU"
-    of = {kind: range_of_rows(mine, [ask])["machines"] for kind, ask in {
+def test_a_machine_without_rows_has_the_range_of_the_nearest_that_have_ten():
+    of = {kind: range_of_rows(loaded("b300"), [ask])["machines"] for kind, ask in {
         "large": Collective("all_reduce", 8, 1, 1 << 26), "GEMM": GemmRequest(4096, 4096, 4096)}.items()}
     assert of == {"large": ["gb200"], "GEMM": ["b300", "b200"]}, "a B200's rows are nearer than a GB200's"
-    unrelated = with_constants(mine, {}).with_lineage(())
+    unrelated = with_constants(loaded("b300"), {}).with_lineage(())
     everywhere = range_of_rows(unrelated, [GemmRequest(4096, 4096, 4096)])
     assert everywhere["rows"] > 300 and {"mi300x", "a100-sxm"} < {*everywhere["machines"]}
     factors = [range_of_rows(loaded(name), [GemmRequest(4096, 4096, 4096)])["factor"] for name in of["GEMM"]]
     assert everywhere["factor"] >= max(factors), "the largest counts"
     assert range_of_rows(loaded("b300"), [Beside("", "", "", "", 8, "together")]) is None, "ten rows in all are needed"
+
+
+@pytest.mark.parametrize(("text", "base"), [
+    ('name = "mine"\n', True), ('name = "mine"\n[tracker]\nsets = 1024\n', True),
+    ("[peak]\nbf16 = 1500.0\n", False), ("[rings]\ncall_ns = 2e4\n", False)])
+def test_a_file_has_the_errors_of_the_machine_that_it_extends_if_only_names_differ(text, base, tmp_path, capsys):
+    (tmp_path / "mine.toml").write_text(f'extends = "h100-sxm"\n{text}')
+    (tmp_path / "other.toml").write_text('extends = "mine.toml"\nname = "another"\n')
+    gemm, decomposed = [GemmRequest(8192, 8192, 8192)], [Collective("all_reduce", 8, 1, 64 << 20, "custom, one-shot")]
+    for file in ("mine.toml", "other.toml"):
+        mine = load_machine(str(tmp_path / file), COMMERCIAL)
+        assert error_near(mine, gemm) == (error_near(H100, gemm) if base else None)
+        assert range_of_rows(mine, decomposed) == (range_of_rows(H100, decomposed) if base else None)
+    asked = ["end-to-end", "--model", "llama-3.1-8b", "--gpus", "8", "--mapping", "tp=8", "--global-batch", "8"]
+    for command in (["validate", str(tmp_path / "mine.toml")],
+                    ["overlap", "--machine", str(tmp_path / "mine.toml"), "--model", "llama-3.1-8b"],
+                    [*asked, "--phase", "prompt", "--machine", str(tmp_path / "mine.toml")]):
+        assert main(command) == 0
+        printed = capsys.readouterr().out
+        assert ("Not checked: " in printed and "no machine with measured rows" in " ".join(printed.split())) != base
+        assert "a factor of" not in printed or base
+        assert "measured rows of h100-sxm" not in printed or base
+
+
+def test_rows_held_out_are_of_the_machine_that_was_calibrated(tmp_path):
+    held_out = '[[measured.held_out]]\nquantity = "GEMM"\nrows = 9\nmean_error = 0.05\nworst = 0.1\n'
+    (tmp_path / "mine.toml").write_text(f'extends = "h100-sxm"\n[peak]\nbf16 = 900.0\n{held_out}')
+    (tmp_path / "renamed.toml").write_text('extends = "mine.toml"\nname = "renamed"\n')
+    (tmp_path / "other.toml").write_text('extends = "mine.toml"\n[peak]\nbf16 = 1800.0\n')
+    mine, renamed, other = (load_machine(str(tmp_path / f"{name}.toml"), COMMERCIAL).measured.held_out
+                            for name in ("mine", "renamed", "other"))
+    assert len(mine) == 1 and renamed == mine and not other
 
 
 def test_ranges_hold_where_a_machine_has_no_rows():
@@ -202,10 +231,10 @@ def test_a_training_near_measured_ones_has_their_error_others_none():
 def test_commands_say_what_was_not_checked(capsys, json_of):
     asked = ["end-to-end", "--model", "megatron-22b", "--gpus", "8", "--global-batch", "4", "--mapping", "tp=8,micro=4"]
     assert main([*asked, "--recompute", "full"]) == 0
-    assert "Error of measured trainings within a factor of two of this, 1 of a100-sxm" in " ".join(
+    assert "Error on measured trainings of a100-sxm within a factor of 2 of this one (1 row)" in " ".join(
         capsys.readouterr().out.split())
     assert main([*asked, "--phase", "decode"]) == 0
-    assert "No measured decoding of a100-sxm is within a factor of two of this: not checked" in " ".join(
+    assert "Not checked: no measured decoding of a100-sxm is within a factor of 2 of this one" in " ".join(
         capsys.readouterr().out.split())
     checked = json_of("overlap", "--expert-parallel", "--model", "deepseek-v3", "--machine", "h800-sxm", "--tokens",
                       "1024")["checked"]

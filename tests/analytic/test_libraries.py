@@ -68,7 +68,7 @@ def test_one_shot_is_for_small_messages():
 
 @pytest.mark.parametrize(("gpus", "nodes", "kind", "words"), [
     (1, 1, "all_reduce", "up to 8 GPUs"), (16, 1, "all_reduce", "up to 8 GPUs"), (9, 2, "all_reduce", "up to 8 GPUs"),
-    (8, 1, "scan", "'scan' is modelled"), (16, 2, "all_to_all", "no model")])
+    (8, 1, "scan", "collective 'scan' of a library has no model"), (16, 2, "all_to_all", "no model")])
 def test_what_no_library_has_is_named(gpus, nodes, kind, words):
     with pytest.raises(NoSuchWay, match=words):
         library_collective(H100, kind, gpus, MB, nodes)

@@ -1,17 +1,21 @@
 """Models' config.json files: parameter counts of public models, and keys that shape a layer and are not read."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from t3sim.analytic.end_to_end.layer import gemm_shapes
+from t3sim.analytic.end_to_end.inference import decode, prompt
+from t3sim.analytic.end_to_end.layer import FLASH, MEGATRON, gemm_shapes
 from t3sim.analytic.end_to_end.mapping import Mapping, MappingError, check_mapping
 from t3sim.analytic.end_to_end.memory import weights_per_gpu
+from t3sim.analytic.end_to_end.training import TrainingJob, train
 from t3sim.analytic.libraries.contention import beside, collective_job, gemm_job
 from t3sim.cli import main
 from t3sim.machine import load_machine
 from t3sim.machine.levels import COMMERCIAL
+from t3sim.study.end_to_end import load_cluster
 from t3sim.study.scenario.layers import workloads_of
 from t3sim.study.scenario.scenario import Layer
 from t3sim.workload.model_file import load_transformer
@@ -211,6 +215,7 @@ QWEN_MOE = PUBLIC["Qwen/Qwen3-30B-A3B"][1]
     ({"attn_layer_period": 8, "attn_layer_offset": 4, "mamba_d_state": 16}, "attn_layer_period.*mamba_d_state"),
     ({"linear_num_key_heads": 16, "full_attention_interval": 4}, "linear_num_key_heads, full_attention_interval"),
     ({"layer_types": ["linear_attention", "full_attention"]}, "layer_types"),
+    ({"layer_types": ["full_attention"] * 31}, "layer_types has 31 kinds for 32 layers"),
     ({"layers_block_type": ["mamba", "attention"]}, "layers_block_type"), ({"attn_type_list": [0, 1]}, "attn_type_"),
     ({"hybrid_override_pattern": "M-M*"}, "hybrid_override_pattern"), ({"cross_attention_layers": [3, 8]}, "cross_att"),
     ({"block_configs": [{"attention": {}}], "intermediate_size": None}, "block_configs"),
@@ -281,6 +286,68 @@ def test_experts_that_cannot_be_read_are_named(changes, words, model):
 def test_what_a_file_has_besides_is_said(model):
     text = str(load_transformer(model({**LLAMA, "vision_config": {"depth": 2}, "mtp_num_layers": 1, "colour": "red"})))
     assert text.endswith("left out: vision_config, mtp_num_layers = 1, unknown keys colour")
+
+
+@pytest.mark.parametrize(("changes", "end"), [
+    ({"sliding_window": 128}, "; left out: sliding_window = 128"), ({"sliding_window": None}, "a matrix of logits"),
+    ({"attention_chunk_size": 8192}, "; left out: attention_chunk_size = 8192"),
+    ({"sliding_window": 4096, "use_sliding_window": False}, "a matrix of logits")])
+def test_a_window_that_attention_is_not_timed_with_is_said(changes, end, model):
+    assert str(load_transformer(model({**LLAMA, **changes}))).endswith(end)
+
+
+MISTRAL = {**LLAMA, "model_type": "mistral"}
+
+
+@pytest.mark.parametrize(("changes", "window", "layers"), [
+    ({**MISTRAL, "sliding_window": 4096}, 4096, 32), ({**MISTRAL, "sliding_window": None}, 0, 0),
+    ({**LLAMA, "sliding_window": 1024, "sliding_window_pattern": 6}, 1024, 27),
+    ({**LLAMA, "model_type": "gemma2", "hidden_activation": "gelu", "sliding_window": 4096}, 4096, 16),
+    ({**LLAMA, "model_type": "gemma3_text", "sliding_window": 1024}, 1024, 27),
+    ({**LLAMA, "sliding_window": 128, "layer_types": ["sliding_attention", "full_attention"] * 16}, 128, 16),
+    ({**LLAMA, "sliding_window": 512, "use_sliding_window": True, "max_window_layers": 28}, 512, 4)])
+def test_layers_have_the_window_that_their_file_names(changes, window, layers, model):
+    read = load_transformer(model(changes))
+    assert (read.window, read.windowed_layers, read.left_out) == (window, layers, ())
+    assert (f"attention to {window} tokens in {layers} layers" in str(read)) == bool(layers)
+
+
+def test_a_window_caps_what_attention_reads(model):
+    """Against counts of the pairs of a query and a key that it sees."""
+    read = load_transformer(model({**MISTRAL, "sliding_window": 100}))
+    pairs = sum(min(query, 100) for query in range(1, 1001)) / sum(range(1, 1001))
+    assert read.seen_share(1000) == pytest.approx(pairs, rel=0.01)
+    assert read.seen_share(80) == 1 and read.seen_tokens(80) == 80 and read.seen_tokens(1000) == 100
+    half = replace(read, windowed_layers=16)
+    assert half.seen_tokens(1000) == 550 and half.seen_share(1000) == pytest.approx((1 + read.seen_share(1000)) / 2)
+
+
+@pytest.mark.parametrize("machine", ["h100-sxm", "mi210"])
+def test_a_window_shortens_prompts_decoding_and_the_cache_and_nothing_else(machine, model):
+    """A window of at least the context changes nothing; one of 1,024 reads as a context of 1,024 while decoding."""
+    cluster = load_cluster(machine)
+    full, wide, short = (load_transformer(model({**MISTRAL, "sliding_window": window}))
+                         for window in (None, 16384, 1024))
+    mapping = Mapping(8)
+
+    def result(phase, one, context=16384):
+        return phase(cluster, TrainingJob(one, context, 4, FLASH), mapping)
+    for phase in (prompt, decode, train):
+        assert result(phase, wide).iteration_ns == pytest.approx(result(phase, full).iteration_ns)
+        parts, all_parts = result(phase, short).breakdown_ns, result(phase, full).breakdown_ns
+        assert result(phase, short).flop < result(phase, full).flop
+        if phase is not train:  # whose breakdown has no attention of its own
+            assert parts["attention"] < all_parts["attention"] / 2
+            assert all(parts[name] == all_parts[name] for name in parts if name not in ("attention", "host"))
+    assert result(decode, short).iteration_ns == pytest.approx(result(decode, full, 1024).iteration_ns)
+    assert result(decode, short).memory_bytes == pytest.approx(result(decode, full, 1024).memory_bytes)
+
+
+def test_a_kernel_that_writes_its_scores_computes_those_that_a_window_masks(model):
+    full, short = (load_transformer(model({**MISTRAL, "sliding_window": window})) for window in (None, 256))
+    times = [prompt(load_cluster("mi210"), TrainingJob(one, 4096, 1, MEGATRON), Mapping(8)).iteration_ns
+             for one in (full, short)]
+    assert times[0] == times[1]
 
 
 def test_a_shared_expert_has_its_own_width(model):

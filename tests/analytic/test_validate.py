@@ -63,7 +63,7 @@ def test_a_row_and_its_signs():
 
 @pytest.mark.parametrize(("text", "words"), [
     ("", "is empty"), (HEADER, "no rows below its line of column names"),
-    ("a,b\n1,2\n", "of no known kind"),
+    ("a,b\n1,2\n", "to no known kind"),
     (HEADER + ROW.format(size="many", time=3), "line 2: size_bytes = 'many' is not a number above 0"),
     (HEADER + ROW.format(size=1024, time=-3), "line 2: time_us = '-3' is not a number above 0"),
     (HEADER + ROW.format(size="nan", time=3), "is not a number"),
@@ -71,6 +71,9 @@ def test_a_row_and_its_signs():
     (HEADER + "A100,8\n", "line 2: 2 fields, but 12 columns"),
     (HEADER + ROW.format(size=1024, time=3).replace(",8,1", ",0,1"), "gpus = '0' is not a whole number from 1 on"),
     (HEADER + 'A100,"8\n', "line 2"),
+    ("gpu,dtype,m,n,k,tflops,tflops\nA100,fp16,8,8,8,1,2\n", "column 'tflops' appears twice"),
+    ("gpu,dtype,m,n,k,tflops,time_us_derived\nA100,fp16,1024,1024,1024,2,4\n",
+     "line 2: time_us_derived = '4' is not what tflops = '2' gives, 1073.7"),
 ])
 def test_bad_rows_are_one_line(text, words, tmp_path, error_of):
     path = tmp_path / "rows.csv"
@@ -93,6 +96,13 @@ def test_a_row_that_cannot_be_read_is_named_and_the_others_are_answered(tmp_path
         (f"{path}, line 4: time_us = 'x' is not a number above 0", 1), (f"{path}, line 5: 2 fields, but 12 columns", 1)]
     assert main(["validate", "a100-sxm", "--rows", str(path)]) == 0
     assert "line 3: gpus = '8?'" in capsys.readouterr().out
+
+
+def test_rows_of_no_gpu_of_the_machine_are_refused(tmp_path, error_of):
+    path = tmp_path / "rows.csv"
+    path.write_text(HEADER + ROW.format(size=1 << 24, time=269))
+    line = error_of("validate", "h100-sxm", "--rows", str(path))
+    assert "machine 'h100-sxm' has no row in what is given: rows are of A100-SXM4-80GB" in line
 
 
 FLUX = ("gpu,gpus,operator,m,n,k,k_is,dtype,baseline,baseline_ms,fused,fused_ms,speedup,gemm_alone_ms,"
@@ -134,6 +144,55 @@ def test_rows_that_no_machine_expresses_are_counted_with_the_reason():
     assert len(found.rows) == 1
     assert sorted(len(some) for some in found.left_out.values()) == [1, 1, 1]
     assert any("TPU" in reason for reason in found.left_out)
+
+
+@pytest.mark.parametrize(("library", "algorithm", "nodes", "words"), [
+    ("oneCCL", "", 1, "library 'oneCCL' has no model: NCCL, RCCL, MSCCL"), ("Gloo", "ring", 1, "library 'Gloo'"),
+    ("NCCL", "PAT", 1, "'pat' of algorithm 'PAT' has no model: ring, tree"), ("NCCL", "ring, 3 hops", 1, "'3' of"),
+    ("torch symmetric memory", "two-shot, int8", 1, "'int8' of algorithm"),
+    ("MSCCL++", "kernel 6", 2, "direct kernels over several nodes have no model"),
+    ("torch multimem", "", 2, "multicast kernels over several nodes have no model")])
+def test_a_library_or_an_algorithm_without_a_model_is_said(library, algorithm, nodes, words):
+    text = HEADER + f'H100-SXM,{8 * nodes},{nodes},all_reduce,{library},"{algorithm}",,1048576,50,,,somebody\n'
+    found = compare(read_text(text, "x.csv"))
+    (reason, scenarios), = found.left_out.items()
+    assert not found.rows and words in reason and len(scenarios) == 1
+
+
+@pytest.mark.parametrize(("library", "algorithm"), [
+    ("", ""), ("NCCL 2.27.7", ""), ("torch/NCCL", "cuMem off, calls queued"), ("RCCL", "RING LL128, tuned"),
+    ("NCCL", "as printed: NVLS (whatever the table says)"), ("SGLang", "custom (baseline)"), ("mine", "two-shot")])
+def test_words_that_have_a_meaning_are_answered(library, algorithm):
+    text = HEADER + f'H100-SXM,8,1,all_reduce,{library},"{algorithm}",,1048576,50,,,somebody\n'
+    assert len(compare(read_text(text, "x.csv")).rows) == 1
+
+
+def _all_reduced_ns(library: str, algorithm: str, size: int = 1 << 20) -> float:
+    text = HEADER + f'H100-SXM,8,1,all_reduce,{library},"{algorithm}",,{size},50,,,somebody\n'
+    one, = compare(read_text(text, "x.csv")).rows
+    return one.ours_ns
+
+
+def test_a_named_protocol_or_number_of_shots_is_the_one_that_is_answered():
+    protocols = [_all_reduced_ns("NCCL", f"RING {name}, CUDA graph", 1 << 24) for name in ("LL", "LL128", "SIMPLE")]
+    assert len({*protocols}) == 3 and _all_reduced_ns("NCCL", "RING, CUDA graph", 1 << 24) == min(protocols)
+    one, two, best = (_all_reduced_ns("custom", shots, 1 << 13) for shots in ("one-shot", "two-shot", ""))
+    assert best <= one < two, "a small one has no time for a second barrier"
+    assert _all_reduced_ns("custom", "two-shot", 1 << 24) < _all_reduced_ns("custom", "one-shot", 1 << 24)
+
+
+@pytest.mark.parametrize(("header", "row"), [
+    ("gpu,dtype,m,n,k,tflops,source\n", "H100-SXM,bf16,8192,8192,8192,{rate},me\n"),
+    ("gpu,dtype,m,n,k,tflops,time_us_derived,source\n", "H100-SXM,bf16,8192,8192,8192,,{us},me\n")])
+def test_a_rate_above_the_peak_is_left_out(header, row, tmp_path, error_of):
+    def read(rate):
+        return read_text(header + row.format(rate=rate, us=2e-6 * 8192 ** 3 / rate), "x.csv")
+    assert len(compare(read(980)).rows) == 1
+    reason, = compare(read(1100)).left_out
+    assert reason == "the row's rate is above the peak of h100-sxm, 989 TFLOP/s in bf16"
+    (tmp_path / "gemms.csv").write_text(header + row.format(rate=1100, us=2e-6 * 8192 ** 3 / 1100))
+    assert "above the peak of h100-sxm" in error_of(
+        "calibrate", "--machine", "h100-sxm", "--rows", str(tmp_path / "gemms.csv"), "--out", str(tmp_path / "m.toml"))
 
 
 def test_json_has_what_the_order_names(tmp_path, json_of):
@@ -310,7 +369,7 @@ def test_of_groups_side_by_side_the_first_is_what_the_test_printed():
 
 
 @pytest.mark.parametrize(("text", "words"), [
-    (re.sub(r"Rank +\d+", "Rank  0", _printed()), "line 5: rank 0 is there twice, on 'host0' and 'host0': each"),
+    (re.sub(r"Rank +\d+", "Rank  0", _printed()), "line 5: rank 0 appears twice, on 'host0' and 'host0': each"),
     (re.sub(r"Rank +\d+ Group +\d+", "Rank 0", _printed(groups=2)), "each process ran a test of its own"),
     ("\n".join(line for line in _printed().splitlines() if not re.search("Rank +[1-7]", line)), "on one GPU alone"),
     ("\n".join(line for line in _printed().splitlines() if not re.search("Rank +[67]", line)), "1.750, which no test"),
@@ -483,5 +542,7 @@ def test_an_exchange_that_cannot_be_is_left_out():
     for operation, gpus, nodes in (("shuffle", 16, 2), ("dispatch", 16, 1), ("dispatch", 15, 2)):
         text = f"{EXCHANGE}H100-SXM,{gpus},{nodes},{operation},DeepEP,4096,7168,8,64,bf16,1,me\n"
         assert not compare(read_text(text, "x.csv")).rows
+    text = f"{EXCHANGE}H100-SXM,8,1,dispatch,somebody's,4096,7168,8,64,bf16,1,me\n"
+    assert any("library \"somebody's\" has no model" in reason for reason in compare(read_text(text, "x.csv")).left_out)
     with pytest.raises(BadRows, match="top_k = 9 is more than its experts = 8"):
         read_text(f"{EXCHANGE}H100-SXM,8,1,dispatch,DeepEP,4096,7168,9,8,bf16,1,me\n", "x.csv")

@@ -309,6 +309,7 @@ def _measured_with(block: str, library: str):
 
 @pytest.mark.slow
 def test_counts_by_hand(library):
+    """Circuits of a few gates: gates, flip-flops and memories are those counted by hand."""
     netlist = synthesise(verilog("reg q; always @(posedge clk) q <= ~(a & b); assign y = q;"), "top", library)
     assert netlist.cells == {"NAND2": 1, "DFF": 1}
     assert netlist.flip_flops == 1 and netlist.gate_equivalents() == 5 and netlist.gate_equivalents(False) == 1
@@ -375,6 +376,7 @@ def test_unused_parts_of_a_file_do_not_count():
 
 @pytest.mark.slow
 def test_longest_path_by_hand(library):
+    """Cells with round delays: the longest path is the one computed by hand."""
     # Yosys may not move the inverter, for its output is a port, too: q -> INV -> NAND2 -> p.
     text = verilog("reg p, q; wire n = ~q; assign port_n = n;\nalways @(posedge clk) begin q <= a; p <= ~(n & b); end "
                    "assign port_p = p;", "input clk, input a, input b, output port_n, output port_p")
@@ -441,7 +443,7 @@ def test_the_last_effort_is_for_what_is_not_too_large(gates, tried, monkeypatch,
 
 
 def test_a_part_that_is_not_there_is_refused(library):
-    with pytest.raises(BadInput, match=r"nmc_alu.low9 is not there: allowed are nmc_alu.high0, .*, nmc_alu.low1$"):
+    with pytest.raises(BadInput, match=r"block nmc_alu.low9 is unknown: allowed are nmc_alu.high0, .*, nmc_alu.low1$"):
         measured.map_block("nmc_alu.low9", Geometry(), library)
 
 
@@ -500,7 +502,7 @@ def tables(page: str) -> dict[str, list[list[str]]]:
 
 @pytest.mark.slow
 def test_the_page_in_docs_is_what_the_command_prints(library):
-    """As far as that takes seconds: every table, every block, and the arbiter's figures if the tools are the same."""
+    """Every table and block; the arbiter's figures are measured anew if the tools are the same."""
     page = (RESULTS / "area.md").read_text(encoding="utf-8")
     osu018 = any(place.is_file() for place in libraries.PLACES)
     arbiter = measure("arbiter", Geometry(), find_library("osu018") if osu018 else library)
@@ -551,7 +553,7 @@ def test_a_missed_target_is_marked_and_the_cost_is_said():
 
 
 def test_a_target_is_met_or_marked_as_missed():
-    """By the page."""
+    """In docs/results/area.md."""
     rows = tables((RESULTS / "area.md").read_text(encoding="utf-8"))["Targets"][1:]
     assert len(rows) == 3
     for what, most, found, _ in rows:
@@ -682,7 +684,7 @@ def test_record_and_compare(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(history, "FILE", tmp_path / "history.jsonl")
     monkeypatch.setattr("t3sim.study.engine_speed.run_bench", lambda *arguments: Speed)
     options = ["area", "arbiter", "--library", str(CELLS), "--no-fpga"]
-    assert main([*options, "--compare"]) == 0 and capsys.readouterr().out == "nothing is recorded yet\n"
+    assert main([*options, "--compare"]) == 0 and capsys.readouterr().out == "no entry recorded yet\n"
     assert main([*options, "--record"]) == 0
     (entry,) = history.read()
     assert entry["library"] == "by_hand" and entry["cycles_per_second"] == 5000

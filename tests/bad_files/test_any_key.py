@@ -15,18 +15,17 @@ import pytest
 from t3sim import cli
 from t3sim.base.errors import is_ours
 from t3sim.commands.sweep import points_of
-from t3sim.machine.loader import read
+from t3sim.machine.files import read
 from t3sim.study.scenario.dispatch import request_of
 from t3sim.study.scenario.event import EventLevel
 from t3sim.study.scenario.files import keys, scenario_of
 from t3sim.study.scenario.ranking import LayerToRank
 from t3sim.study.scenario.request import LayerRequest
+from t3sim.study.sweeps.comparisons import regimes, regrets
 from t3sim.study.sweeps.page import write_page
 from t3sim.study.sweeps.point import flat
-from t3sim.study.sweeps.regimes import regimes
-from t3sim.study.sweeps.regret import regrets
 from t3sim.study.sweeps.study import load_study
-from t3sim.study.sweeps.table import make_table
+from t3sim.study.sweeps.sweep import make_table
 from t3sim.study.tasks.estimate import estimate
 from tests.support.damage import answered
 

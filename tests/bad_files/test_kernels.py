@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from t3sim.base import bounded
+from t3sim.base import arrays as array_files
 from t3sim.workload.operators.kernel_table import KernelTable
 from tests.support import damaged_kernels as kernels
 from tests.support.damage import answered, damaged
@@ -57,14 +57,14 @@ def test_damaged(tmp_path, capsys):
 
 @pytest.mark.parametrize(("changes", "told"), [
     ({"arrivals": np.array([-1, 0])}, "arrivals: -1 to 0"),
-    ({"arrivals": np.array([0, 9])}, "9 lines must come, and the kernel sends itself 8: it would never end"),
+    ({"arrivals": np.array([0, 9])}, "9 lines are expected, but the kernel sends itself 8: it would never end"),
     ({"signals": np.array([100])}, "signal 1 is set at 100, and 10 are counted for it"),
     ({"signals": np.zeros(0, np.int64), "raises": np.zeros(3, np.int64), "waits": np.zeros(0, kernels.WAIT)},
-     "for a signal, and there are none"),
+     "but signals is empty"),
     ({"waits": np.array([(0, 0), (0, 0), (0, 1)], kernels.WAIT)}, "waits[2]: first=0 and last=1"),
     ({"needs": np.array([0, 0, 0])}, "needs"),
     ({"ahead": np.array(1.5)}, "ahead must be one number, int"),
-    ({"by_turn": np.array(True), "persistent": np.array(True)}, "by_turn and persistent are not possible together"),
+    ({"by_turn": np.array(True), "persistent": np.array(True)}, "by_turn and persistent cannot be combined"),
     ({"persistent": np.array(7)}, "persistent must be one number, true or false"),
     ({"launch_cycles": np.array(1e14)}, "cycles at least: at most"),
     ({"groups": kernels.small().groups.astype(object)}, "holds objects"),
@@ -123,13 +123,13 @@ def test_archives_that_are_traps(tmp_path, capsys, monkeypatch):
     assert "is encrypted" in refused(capsys, path)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("groups.npy", bytes(1 << 22))
-    monkeypatch.setattr(bounded, "LARGEST_ARRAYS", 1 << 20)
+    monkeypatch.setattr(array_files, "LARGEST_ARRAYS", 1 << 20)
     assert "its arrays take 4,194,304 bytes: at most 1,048,576" in refused(capsys, path)
     monkeypatch.undo()
     header = b"{'descr': '<i8', 'fortran_order': False, 'shape': (1099511627776,), }"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("groups.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
-    assert "which its bytes are not" in refused(capsys, path)
+    assert "which does not match its bytes" in refused(capsys, path)
     with zipfile.ZipFile(path, "w") as archive:
         for number in range(100):
             archive.writestr(f"{number}.npy", b"")

@@ -49,7 +49,7 @@ def test_several_of_everything(seed, tmp_path):
 
 @pytest.mark.slow
 def test_the_default_top(seed, tmp_path):
-    """The wired top at its real size: 32 channels, 8 banks of 32 sets of 8 ways, 4 engines; two kernels."""
+    """The top at its real size: 32 channels, 8 banks of 32 sets of 8 ways, 4 engines; two kernels."""
     run_testbench(Testbench("gpu_top", GEOMETRIES["default"], seed, timeout_s=1800, rounds=1), tmp_path,
                   testcase="fused_kernels")
 
@@ -67,7 +67,7 @@ def test_protected(block, protection, seed, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("block", sorted(BLOCKS))
 def test_icarus(block, seed, tmp_path):
-    """From registers and memories that are unknown until reset, or a write, makes them known."""
+    """Four states: registers and memories are unknown until reset or a write, and every testbench passes."""
     if not shutil.which("iverilog"):
         pytest.skip("Icarus Verilog is not installed")
     run_testbench(Testbench(block, SMALL, seed, "icarus"), tmp_path)
@@ -147,6 +147,7 @@ def retired_when_granted(m, inner, outer):
     ("memory_channel", retired_when_granted, "passed a tracked write"),
 ], ids=lambda value: getattr(value, "__name__", None))
 def test_a_broken_design_is_caught(block, wrong, message, seed, tmp_path):
+    """A connection is overruled, and the testbench fails with the expected assertion."""
     design = generate_verilog(Broken(block, wrong), block)
     with pytest.raises(CocotbFailure, match=message):
         run_testbench(Testbench(block, SMALL, seed), tmp_path, design=design)

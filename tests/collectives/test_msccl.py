@@ -97,8 +97,8 @@ def test_the_command_writes_and_reads_plans(tmp_path, capsys, error_of):
     ('ngpus="4"', 'ngpus="four"', "ngpus='four'"), ('ngpus="4"', 'ngpus="1000"', "2 to 256"),
     ('type="rrs"', 'type="rrx"', "rrx"), ('recv="3"', 'recv="-1"', "without a peer"),
     ('type="rcs"', 'type="r"', "does not send"), ('srcbuf="i"', 'srcbuf="x"', "srcbuf='x'"),
-    ('depid="-1" deps="-1"', 'depid="7" deps="0"', "which there is not"),
-    ('type="s" srcbuf="i" srcoff="0"', 'type="s" srcbuf="s" srcoff="0"', "nothing is yet"),
+    ('depid="-1" deps="-1"', 'depid="7" deps="0"', "which does not exist"),
+    ('type="s" srcbuf="i" srcoff="0"', 'type="s" srcbuf="s" srcoff="0"', "still empty"),
     ('type="s" srcbuf="i" srcoff="0"', 'type="s" srcbuf="i" srcoff="1"', "chunk"),
     ('cnt="1"', 'cnt="0"', "cnt='0'")])
 def test_what_is_wrong_is_named_in_one_line(old, new, named, tmp_path):
@@ -178,18 +178,18 @@ def test_results_that_lie_where_the_collective_has_them(text, tmp_path):
     (plan_of_two("reduce_scatter", 2, "s i[it], rrc i[me] s[0]", IN_PLACE), r"i\[0\] ends as|o\[0\] ends as"),
     (plan_of_two("allreduce", 2, "s i[it], rrc i[me], s i[me], r i[it]"), r"o\[0\] ends as empty"),
     (plan_of_two("allreduce", 2, "s o[it], rrc o[me], s o[me], r o[it]"),
-     r"takes GPU 0's o\[1\], where nothing is yet \(output and input are two arrays\)"),
+     r"takes GPU 0's o\[1\], which is still empty \(output and input are two arrays\)"),
     (plan_of_two("allreduce", 2, "s o[it], rrc o[me], s o[me], r o[it]", BOTH), "two arrays"),
     (plan_of_two("allreduce", 2, "s i[it], rrc i[me] o[me], cpy i[me] o[me], s o[me], r o[it]"), "ends as chunk 0"),
     (plan_of_two("allreduce", 2, SUM, scratch=0), r"writes GPU 0's s\[0\], but s has 0 chunks"),
     (plan_of_two("allreduce", 2, SUM.replace("cpy i[me] o[me]", "cpy i[me] o[2]")), r"o\[2\], but o has 2 chunks"),
-    (plan_of_two("allreduce", 2, "s i[it] | r s[0] | re s[0] i[me], s i[me], r i[it]", IN_PLACE), "no order|nothing"),
+    (plan_of_two("allreduce", 2, "s i[it] | r s[0] | re s[0] i[me], s i[me], r i[it]", IN_PLACE), "no order|empty"),
     (plan_of_two("allreduce", 2, "s i[it], rrc i[me] | s i[me], r i[it]", IN_PLACE), "in no order"),
-    (plan_of_two("alltoall", 2, "s i[it], r s[0] | cpy s[0] o[it], cpy i[me] o[me]"), "in no order|nothing is yet"),
+    (plan_of_two("alltoall", 2, "s i[it], r s[0] | cpy s[0] o[it], cpy i[me] o[me]"), "in no order|empty"),
     (plan_of_two("alltoall", 2, "s i[it], r o[it] | cpy i[me] o[it] | cpy i[me] o[me]"), "in no order"),
     (plan_of_two("allgather", 2, GATHER, 'inplace="0" outofplace="0"'), "both 0"),
     (plan_of_two("allgather", 2, "s i[0], r o[me], cpy i[0] o[it]", ""), "ends as"),
-    (plan_of_two("allgather", 2, GATHER).replace('s="1"', 's="0"', 1), "step 0 is there twice"),
+    (plan_of_two("allgather", 2, GATHER).replace('s="1"', 's="0"', 1), "step 0 appears twice"),
     (plan_of_two("allgather", 2, GATHER).replace('s="1"', 's="7"', 1), "s='7'")])
 def test_a_result_elsewhere_or_that_depends_on_luck_is_refused(text, words, tmp_path):
     (tmp_path / "plan.xml").write_text(text)

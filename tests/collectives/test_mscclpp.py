@@ -75,7 +75,7 @@ def operations(plan, gpu=0, block=0):
     (GATHER, lambda plan: operations(plan)[2].update(name="putt"), "'putt'"),
     (GATHER, lambda plan: operations(plan)[2].update(name="gstore"), "switch channels"),
     (GATHER, lambda plan: operations(plan)[2].update(tbg_info={"tb_id": 0, "tbg_size": 2}), "groups of threadblocks"),
-    (GATHER, lambda plan: operations(plan)[2]["src_buff"][0].update(index=1), "nothing is yet"),
+    (GATHER, lambda plan: operations(plan)[2]["src_buff"][0].update(index=1), "still empty"),
     (GATHER, lambda plan: operations(plan)[2]["src_buff"][0].update(index="x"), "src_buff.0.index"),
     (GATHER, lambda plan: operations(plan)[2]["dst_buff"][0].update(buffer_id=7), "remote buffer 7"),
     (GATHER, lambda plan: operations(plan)[2]["dst_buff"][0].update(size=2), "of one size"),
@@ -125,7 +125,7 @@ def to_scratch(plan):
     (GATHER, apart, None), (GATHER, lambda plan: plan.pop("inplace"), None),
     (SUM, lambda plan: plan.pop("inplace"), None),
     (GATHER, lambda plan: (apart(plan), plan.pop("inplace")), None),
-    (GATHER, lambda plan: plan.update(inplace=False), "GPU 0's o[0], where nothing is yet (output and input are two"),
+    (GATHER, lambda plan: plan.update(inplace=False), "GPU 0's o[0], which is still empty (output and input are two"),
     (GATHER, lambda plan: apart(plan, keep=False), "GPU 0's o[0] ends as empty, but the result there is chunk 0"),
     (GATHER, lambda plan: apart(plan, shift=1), "GPU 0's o[0] ends as chunk 3 of GPUs [3], but the result there is"),
     (SUM, to_scratch, "GPU 0's o[0] ends as chunk 0 of GPUs [0], but the result there is chunk 0 of GPUs [0, 1, 2, 3]"),
@@ -159,7 +159,7 @@ def test_semaphores_and_barriers_order_threadblocks(tmp_path):
         assert max(program.levels) == 1
     lonely = changed(SUM, lambda plan: (plan["gpus"][0].update(semaphores=[{"init_value": 0}]), operations(plan).insert(
         0, {"name": "sem_acquire", "semaphore_ids": [0]})), tmp_path)
-    with pytest.raises(CollectiveError, match="nobody releases"):
+    with pytest.raises(CollectiveError, match="never released"):
         read_mscclpp(lonely)
 
 

@@ -23,7 +23,7 @@ CASES = [("1024x256x64", "16x2", 0.0),
 
 
 def with_sets(sets: int) -> Machine:
-    return MACHINE.model_copy(update={"tracker": MACHINE.tracker.model_copy(update={"sets": sets})})
+    return MACHINE.changed(tracker={"sets": sets})
 
 
 def scheduled(shape: str, experts: str, zipf: float = 0.0) -> Schedule:

@@ -13,7 +13,7 @@ from t3sim.collectives.schedule import Action, Ids, Limits, Schedule, ScheduleEr
 from t3sim.cosim.driver.driver import Driver
 from t3sim.machine import load_machine
 from t3sim.machine.topologies import ring as ring_topology
-from t3sim.machine.topologies.fully_connected import fully_connected
+from t3sim.machine.topologies.shapes import fully_connected
 from t3sim.rtl.geometry import DmaGeometry, Geometry
 from t3sim.rtl.registers import OPERATIONS, REGION_ACTIONS
 from t3sim.rtlsim.port_map import Field
@@ -83,7 +83,7 @@ def check(schedule: Schedule, geometry: Geometry, blocks: int) -> None:
             for wf in range(tiling.wf_tiles[tile]):
                 columns, height = int(tiling.wf_widths[tile, wf]), int(tiling.rows[tile])
                 kind, tile_bytes = int(columns < tiling.wf_columns), height * columns * 2
-                region = int(space.table.own[row, kind])
+                region = int(space.table.own_regions[row, kind])
                 entry, actions = tables[device][region], Action(int(rows.actions[row]))
                 assert [name for name in REGION_ACTIONS if entry[name]] == [
                     name for name in REGION_ACTIONS if Action[name.upper()] in actions]
@@ -152,7 +152,7 @@ def test_known_shapes(m, n, devices, slices, blocks):
 @pytest.mark.parametrize("collective", [direct.all_gather, direct_all_reduce])
 @pytest.mark.parametrize("ids", list(Ids))
 def test_a_tile_that_goes_to_all_others(collective, ids):
-    """Each has a route with its own address, id and region; before a workgroup starts, each is asked for."""
+    """One route per peer with its own address, id and region; a workgroup starts when all peers have room."""
     geometry = replace(GEOMETRY, dma=replace(GEOMETRY.dma, regions=64, routes=64, copies=3, peers=3))
     schedule = Schedule(Tiling(1000, 1064), collective(4), fully_connected(4),
                         ScheduleOptions(ids=ids, limits=Limits.EXACT))
@@ -268,6 +268,6 @@ def test_requests_say_what_each_tile_touches(policy):
     assert (packed & 0xFFFF == requests.id).all() and (packed >> 20 & 0x1FFFF == requests.there).all()
     assert (packed >> 16 & 15 == np.where(rows.updates, schedule.tiling.wf_tiles[rows.tile], 0)).all()
     assert (packed >> 37 & 15 == requests.opens << 1 | requests.reaches << 2 | requests.starts << 3).all()
-    own = space.table.own
+    own = space.table.own_regions
     assert (packed >> 41 & 63 == own[:, 0]).all()
     assert (packed >> 47 == np.where(own[:, 1], own[:, 1], own[:, 0])).all(), "the last one may be narrow"

@@ -24,7 +24,7 @@ from t3sim.collectives.schedule import (
 from t3sim.machine import load_machine
 from t3sim.machine.topologies import Link, Topology, named_topology
 from t3sim.machine.topologies import ring as ring_topology
-from t3sim.machine.topologies.fully_connected import fully_connected
+from t3sim.machine.topologies.shapes import fully_connected
 from t3sim.runs.plan import Plan
 from t3sim.workload.operators.tiling import Tiling
 from t3sim.workload.workloads import paper_workloads
@@ -259,7 +259,7 @@ def test_a_gather_that_waits_for_other_chunks_has_one_role_for_each():
     (lambda: Schedule(Tiling(2048, 2048), direct.reduce_scatter(5), ring_topology(5)),
      r"topology 'ring': the links .* could wait for each other in a circle"),
     (lambda: Schedule(Tiling(2048, 2048), direct.reduce_scatter(4), Topology("line", 4, (Link(0, 1), Link(1, 2)))),
-     r"chunk \d from \d to \d .*topology 'line' has no way for it"),
+     r"chunk \d from \d to \d .*topology 'line' has no route for it"),
 ])
 def test_what_does_not_fit_is_refused_in_one_line(make, words):
     with pytest.raises(ScheduleError, match=words) as raised:

@@ -82,6 +82,9 @@ def test_consecutive_tiles_lie_along_the_extent_that_the_machine_names():
     tokens = make_tiling(variant(machine, {"gpu.workgroup_order": "tokens"}), workload)
     assert tokens.first_row.tolist() == [0] * 4 + [128] * 4 + [256] * 4
     assert tokens.first_column.tolist() == [0, 256, 512, 768] * 3
+    pairs = make_tiling(variant(machine, {"gpu.workgroup_order": "tokens", "gpu.swizzle": 2}), workload)
+    assert pairs.first_row.tolist() == [0, 128] * 4 + [256] * 4
+    assert pairs.first_column.tolist() == [0, 0, 256, 256, 512, 512, 768, 768, 0, 256, 512, 768]
 
 
 @pytest.mark.parametrize(("shape", "tile", "rows", "columns"), [

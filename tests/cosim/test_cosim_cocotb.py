@@ -136,6 +136,7 @@ class Forgetful(wiring.Component):
 @pytest.mark.skipif(not shutil.which("iverilog"), reason="Icarus Verilog is not installed")
 @pytest.mark.parametrize("reset", [True, False])
 def test_what_reset_leaves_unknown_fails_in_four_states(reset):
+    """A register without a reset makes its testbench fail in Icarus."""
     text, ports = generate_verilog(Forgetful(reset), "forgetful")
     stimulus = np.ones((10, ports.input_words), np.uint64)
     simulation = build_simulation(text, ports, "icarus")

@@ -37,6 +37,7 @@ def mapped(model, region):
 
 
 def test_dma_map():
+    """Mappings, split-K included, write the expected registers."""
     there = Destination(3, 5, operation="store", address_offset=-0x4000, wg_offset=-7)
     model = applied(Driver(GEOMETRY).dma_map(
         4, **DMA | {"to": [there]}, tiles_per_block=4, arrivals=[1], arrival_region=9))
@@ -50,6 +51,7 @@ def test_dma_map():
 
 
 def test_remote_map_and_event_map():
+    """Each writes the expected registers: a route for stores, an event instead of a DMA."""
     driver = Driver(GEOMETRY)
     model = applied(driver.remote_map(1, **REMOTE | {"to": [Destination(1, 2, wg_offset=9, address_offset=0x80)]}),
                     driver.event_map(15, base=0, limit=64, tile_bytes=4096, updates_per_element=3),
@@ -83,6 +85,7 @@ def test_regions_share_equal_entries_and_an_unmapped_one_frees_its_own():
 
 
 def test_copies_go_on_routes_one_behind_the_other():
+    """A region's routes are adjacent table entries, existing ones are shared, and too many are refused."""
     dma = DmaGeometry(routes=4, copies=3, queue_commands=4)
     driver = Driver(replace(GEOMETRY, dma=dma))
     blocks = dict(base=0, limit=4096, row_bytes=64, columns=4)
@@ -246,6 +249,7 @@ def test_only_peers_in_whose_windows_commands_wait_share_the_queue():
     ("event_map", dict(tile_bytes=40000), "updates_per_element=2 .* from 1 to 1 "),
 ])
 def test_impossible_mappings(call, changes, text):
+    """Each raises one line that says why."""
     arguments = dict(region=4) | {"dma_map": DMA, "remote_map": REMOTE, "event_map": dict(
         base=0, limit=64, tile_bytes=64, updates_per_element=2)}[call]
     applied(getattr(Driver(GEOMETRY), call)(**arguments))
@@ -329,6 +333,7 @@ def other_geometries():
 
 @pytest.mark.parametrize("other", list(other_geometries()))
 def test_hardware_of_another_size_is_refused_whatever_size_it_is(other):
+    """Every field of the geometry is changed; one line names it."""
     with pytest.raises(DriverError, match=r"^\w+=\d+ is not possible: this driver was made for \d+$"):
         Driver(GEOMETRY).check_identity(lambda offset: ConfigBusModel(other).read(offset)[1])
 
@@ -362,6 +367,7 @@ def test_a_command_queue_is_set_up_and_rung():
 
 
 def test_a_ready_table_is_set_up():
+    """The shift is written; a size that is no power of two, or too many groups, is refused in one line."""
     driver = Driver(replace(Geometry(), dma=replace(Geometry().dma, ready_groups=32)))
     register = driver.registers["READY"]
     for ids, shift in ((1, 0), (8, 3), (2048, 11)):
@@ -390,6 +396,7 @@ def test_a_tile_may_be_complete_with_fewer_bytes_than_it_has():
 
 
 def test_a_region_s_sum_is_one_that_the_geometry_has():
+    """The driver refuses any other sum before it writes."""
     wide = Geometry(channel=ChannelGeometry(sums="bf16-in-fp32+bf16-in-fixed"))
     driver = Driver(wide)
     driver.memory_sums({2: MemorySum("bf16-in-fixed", 130, saturate=True)})

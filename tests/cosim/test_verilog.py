@@ -35,6 +35,7 @@ SMALL = GEOMETRIES["small"]
 @pytest.mark.parametrize("block, geometry", [
     *((block, geometry) for block in block_names() for geometry in ("small", "least")), ("tracker", "protected")])
 def test_every_block_is_clean_in_all_tools(block, geometry, tmp_path):
+    """Verilator, Yosys and Icarus, every block and geometry: no warning without a recorded reason."""
     verdicts = write_verilog([block], GEOMETRIES[geometry], tmp_path, checked=True)
     verdict = verdicts[block]
     assert (verdict["verilator"], verdict["yosys"]) == ("clean", "accepted")
@@ -91,7 +92,7 @@ def test_ports_and_parameters_beside_the_verilog():
 @pytest.mark.slow
 @pytest.mark.parametrize("block", block_names())
 def test_every_process_runs_at_time_0_and_no_port_is_a_keyword(block):
-    """Under SystemVerilog's rules, too: without it, what no input changes is unknown for good (the test below)."""
+    """In Verilog and SystemVerilog; otherwise a value that no input changes stays unknown."""
     text, _ = readable_verilog(block, SMALL)
     escaped = re.findall(r"^  (?:input|output) (?:\[\d+:0\] )?\\(\w+) ;", text, re.MULTILINE)
     assert not escaped, "keywords"
@@ -115,7 +116,7 @@ def test_the_folder_that_is_named_is_in_one_piece(name, tmp_path, capsys):
 @pytest.mark.parametrize("language", ["-g2005", "-g2012"])
 @pytest.mark.parametrize("block", ["dispatch_window", "command_queue", "gpu_top"])
 def test_every_output_is_known_after_reset(block, language, tmp_path):
-    """Those too that no change of an input has ever caused to be computed."""
+    """In Icarus, including outputs that no change of an input has ever recomputed."""
     ports = json.loads(block_files(block, SMALL)[f"{block}.json"])["ports"]
     write_verilog([block], SMALL, tmp_path)
     inputs = [port["name"] for port in ports if port["direction"] == "input"]
@@ -152,6 +153,7 @@ def fusesoc(folder, *arguments):
 
 @pytest.mark.slow
 def test_fusesoc_takes_every_core(tmp_path):
+    """FuseSoC reads the core file of every block."""
     write_verilog(block_names(), SMALL, tmp_path)
     told = fusesoc(tmp_path, "core", "list")
     assert set(re.findall(r"t3sim:t3:(\w+)", told.stdout)) == set(block_names()), told.stderr
@@ -161,6 +163,7 @@ def test_fusesoc_takes_every_core(tmp_path):
 
 @pytest.mark.slow
 def test_fusesoc_lints_and_sees_what_is_wrong(tmp_path):
+    """A correct block passes, and one with a planted error fails."""
     write_verilog(["coalescer"], SMALL, tmp_path)
     clean = fusesoc(tmp_path, "run", "--target", "lint", "t3sim:t3:coalescer")
     assert clean.returncode == 0, clean.stderr
@@ -173,7 +176,7 @@ def test_fusesoc_lints_and_sees_what_is_wrong(tmp_path):
     (["verilog", "nope", "--out", "x"], "block 'nope' is unknown"),
     (["verilog", "tracker"], "--out DIR is needed"),
     (["verilog", "tracker", "--out", "x", "-g", "ways=0"], "ways=0 is impossible"),
-    (["verilog", "tracker", "--out", "x", "-g", "colour=3"], "'colour' is no size"),
+    (["verilog", "tracker", "--out", "x", "-g", "colour=3"], "'colour' is not a size"),
     (["verilog", "tracker", "--out", "x", "-g", "ways=many"], "ways='many' is not a whole number"),
     (["registers", "--format", "tex"], "--format 'tex' is unknown"),
 ])

@@ -116,6 +116,7 @@ def without_idle_payloads(ports, trace):
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_traces_are_equal(name, seed):
+    """Every block, same stimulus: Amaranth's simulator, Verilator and the compiled RTL agree in every cycle."""
     text, ports = generate_verilog(BLOCKS[name](), name.lower())
     sums = [port for port in ports.outputs.values() if port.name.startswith("holds")]  # of a switch
     stimulus = meeting_stimulus(ports, 2000, seed) if sums else sparse_stimulus(ports, 400, seed)

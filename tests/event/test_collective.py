@@ -10,7 +10,7 @@ from t3sim.event.flow.collective import run_program
 from t3sim.machine import load_machine
 from t3sim.machine.topologies import ring as ring_of
 from t3sim.machine.topologies import switch
-from t3sim.machine.topologies.fully_connected import fully_connected
+from t3sim.machine.topologies.shapes import fully_connected
 from t3sim.runs.isolated_collectives import run_collective
 from t3sim.runs.program_kernels import EXCHANGE
 

@@ -138,9 +138,9 @@ def test_command(capsys):
 
 @pytest.mark.parametrize("arguments, named", [
     (["--collective", "all"], "all"), (["--sizes", "1"], "1"), (["--sizes", "1M:1K"], "1M:1K"), (["--sizes", ""], "''"),
-    (["--sizes", "1K:2K:4K"], "1K:2K:4K"), (["--sizes", "1T"], "1T"), (["--variant", "swap"], "swap"),
+    (["--sizes", "1K:2K:4K"], "1K:2K:4K"), (["--sizes", "2T"], "2T"), (["--variant", "swap"], "swap"),
     (["--variant", ""], "''"), (["--initiator", "cpu"], "cpu"),
-    (["--initiator", "poll", "--variant", "prelaunch"], "give one"),
+    (["--initiator", "poll", "--variant", "prelaunch"], "give only one"),
     (["--machine", "none"], "none"), (["--machine", ""], "--machine")])
 def test_bad_input_gets_one_line(capsys, arguments, named):
     code, out, error = run(capsys, *arguments)

@@ -12,17 +12,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t3sim.analytic.gemm import Shape, best_tile_kernel, tile_kernel, tile_kernels
+from t3sim.analytic.libraries.mechanisms import OverlapPlan, play
 from t3sim.analytic.rings import library_ring_ns, port_bytes_per_ns
 from t3sim.cli import main
 from t3sim.event.tiles.ports import store_bytes_per_ns
 from t3sim.event.tiles.slots import run_tiles
 from t3sim.machine import load_machine
-from t3sim.machine.levels import TILES
+from t3sim.machine.levels import COMMERCIAL, TILES
 from t3sim.machine.topologies import switch
 from t3sim.mechanisms.decomposed.event import decomposed
 from t3sim.mechanisms.event_runs import OPERATORS as ALL
 from t3sim.mechanisms.event_runs import TECHNIQUES, run_overlap
-from t3sim.mechanisms.flux.event import OPERATORS, ORDERS, TRANSFERS, Choice, arrivals, choices_of, fused
+from t3sim.mechanisms.flux.event import (
+    OPERATORS,
+    ORDERS,
+    TRANSFERS,
+    Choice,
+    arrivals,
+    choices_of,
+    fused,
+    pull_bytes_per_ns,
+)
 from t3sim.mechanisms.flux.storing import FluxOptions, run_flux
 from t3sim.papers.flux.measured import all_reduce_errors, all_reduce_times, gemm_errors, least_error
 from t3sim.runs import kernels as cycle_kernels
@@ -268,6 +278,41 @@ def test_the_cycle_level_agrees():
     flux = run_flux(machine, workload, FluxOptions(), switch(4)).cycles
     assert best_tile_kernel(node, shape).ns == pytest.approx(gemm, rel=0.08)
     assert fused(node, "gemm-rs", shape, 4, Choice()).ns == pytest.approx(flux, rel=0.05)
+
+
+#: Times of bytedance/flux issue 90 on eight H100, none of which gave a constant: ms in turn and of Flux, by rows.
+FLUX_ON_H100 = {1024: (0.18, 0.18325), 2048: (0.2895, 0.331), 4096: (0.54225, 0.632875), 8192: (1.04, 1.241),
+                16384: (2.01063, 2.4585), 32768: (3.978, 4.98637)}
+
+
+@pytest.mark.parametrize("rows", FLUX_ON_H100)
+def test_on_an_h100_flux_pulls_its_reduce_scatter_and_is_slower_than_in_turn(rows):
+    node, shape = load_machine("h100-sxm", TILES), Shape(rows, 8192, 3584)
+    in_turn_ms, flux_ms = FLUX_ON_H100[rows]
+    in_turn = best_tile_kernel(node, shape).ns + library_ring_ns(node, 8, shape.scattered_bytes)
+    flux = fused(node, "gemm-rs", shape, 8).ns
+    assert flux > in_turn and flux_ms > in_turn_ms
+    assert flux / 1e6 == pytest.approx(flux_ms, rel=0.2)
+    plan = OverlapPlan(load_machine("h100-sxm", COMMERCIAL), "gemm+rs", 8, (rows, 8192, 3584))
+    assert flux == pytest.approx(play(plan, "flux").ns, rel=0.15), "both levels have one model"
+
+
+@pytest.mark.parametrize("rows", [1024, 4096, 8192])
+def test_on_an_h800_the_library_is_so_slow_that_pulling_pays(rows):
+    """Its links have 200 GB/s instead of 450, and pulling has as much on both."""
+    node, shape = load_machine("h800-sxm", TILES), Shape(rows, 12288, 6144)
+    in_turn = best_tile_kernel(node, shape).ns + library_ring_ns(node, 8, shape.scattered_bytes)
+    plan = OverlapPlan(load_machine("h800-sxm", COMMERCIAL), "gemm+rs", 8, (rows, 12288, 6144))
+    assert fused(node, "gemm-rs", shape, 8).ns < in_turn / 1.3
+    assert play(plan, "flux").ns < play(plan, "in-turn").ns / 1.1
+
+
+def test_what_units_pull_is_at_most_what_links_carry():
+    node = load_machine("h100-sxm", TILES)
+    fast = node.model_copy(update={"sharing": node.sharing.model_copy(update={"pull_gb_per_s": 1000.0})})
+    assert pull_bytes_per_ns(fast, 132) == store_bytes_per_ns(fast)
+    assert pull_bytes_per_ns(node, 132) == pytest.approx(132 * node.sharing.pull_gb_per_s)
+    assert pull_bytes_per_ns(A100, 108) is None, "an A100's kernel stores at the owners"
 
 
 # the command

@@ -18,8 +18,7 @@ from t3sim.rtl.check_bits import check_bits
 from t3sim.runs.data_mode import DataLedger, data_run
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.fused import FusedRun
-from t3sim.runs.plan import Plan
-from t3sim.runs.policy import Policy
+from t3sim.runs.plan import Plan, Policy
 from t3sim.testbenches.soak import machine
 from t3sim.workload.workloads import gemm_workload
 from tests.support.flippable import FlippableTop
@@ -87,6 +86,7 @@ def incomplete(run: FusedRun, device: int) -> set[tuple[int, int]]:
 
 @pytest.mark.parametrize("after", [0, 400])
 def test_a_dropped_packet_is_missed(run, after):
+    """The run ends with `nothing moved`, the tiles that lack bytes, and the link that lost a packet."""
     until(run, lambda: run.now >= after and flying(run))
     flight = run.sim.network.flight
     flight.head[SENDER] += 1
@@ -100,6 +100,7 @@ def test_a_dropped_packet_is_missed(run, after):
 
 
 def test_a_duplicated_packet_is_told(run):
+    """The link's balance at the end reports one packet more than was sent."""
     until(run, lambda: flying(run))
     flight = run.sim.network.flight
     size = flight.lo.shape[1]
@@ -142,6 +143,7 @@ def test_packets_that_are_refused_do_not_mix_up_whom_the_others_serve(run):
 
 
 def test_late_packets_only_cost_time(run):
+    """Every bit is right."""
     until(run, lambda: flying(run))
     run.sim.network.flight.time[SENDER] += 5000
     run.sim.network.last_arrival[SENDER] += 5000
@@ -221,6 +223,7 @@ def flip(run: FusedRun, device: int, way: int, row: int, in_entry: int, bits: li
 
 
 def test_a_bit_of_every_word_of_every_tracker_flips_and_no_bit_of_the_result_does(flippable, seed):
+    """SECDED: each flip is counted and TRACKER_FAULT has its place."""
     rng, t = random.Random(seed), _SIZES
     words = [(device, way, row, in_entry) for device in range(DEVICES) for way in range(t.ways)
              for row in range(t.sets_per_bank) for in_entry in (0, 1)]
@@ -236,7 +239,7 @@ def test_a_bit_of_every_word_of_every_tracker_flips_and_no_bit_of_the_result_doe
 
 
 def test_two_bits_of_an_entry_that_flip_are_told_at_once_with_their_place(flippable, seed):
-    """Every entry that is open on one GPU is hit: one of them is the next to be updated."""
+    """By interrupt, with set and way. Every open entry of one GPU is hit, one of which is updated next."""
     rng, t = random.Random(seed), _SIZES
     until(flippable, lambda: flippable.sim.network.arrived[RECEIVER] > 20)
     for way in range(t.ways):

@@ -170,6 +170,7 @@ def test_a_workgroup_polls_until_its_signal_is_set(machine, persistent, monkeypa
 
 
 def test_time_in_tasks_that_add_is_their_own(machine):
+    """It is accounted apart from computing and polling."""
     found = run_table(signalling(adding=1), machine)
     assert 100 <= found.unit_cycles[ACCOUNTS.index("adding")] <= 110
     assert found.unit_cycles[STATES.index("compute")] == pytest.approx(5010, abs=4)

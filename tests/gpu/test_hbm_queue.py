@@ -46,6 +46,7 @@ def drive(dram, seed, requests, lines, writes, density, lazy=False):
 @pytest.mark.parametrize("writes", [0.0, 0.05, 0.5, 1.0])
 @pytest.mark.parametrize("density", [0.03, 0.9])
 def test_each_served_once_and_same_line_in_order(lines, writes, density, dram):
+    """Random requests, with each scheduler."""
     state, what, came, went = drive(dram, 7, 1500, lines, writes, density)
     newest = {}
     for number, (line, op) in enumerate(what):

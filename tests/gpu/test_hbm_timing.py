@@ -174,6 +174,7 @@ def test_random_reads_lose_less_to_refresh_per_bank():
 
 
 def test_gpgpusim_scheduler_keeps_distances():
+    """Random requests: no two commands are closer than the timing allows."""
     dram = DEFAULT.model_copy(update={"scheduler": "gpgpusim", "trefi_cycles": 0})
     least = defaultdict(lambda: 1 << 30)
     for seed, spread, density in ((1, 1 << 20, 0.5), (2, 1 << 11, 0.9), (3, 1 << 15, 0.05), (4, 1 << 9, 0.3)):

@@ -114,6 +114,7 @@ def heads_under_way(network: Network, port: int = 0) -> list[tuple[int, int]]:
 
 
 def test_heads_go_ahead_of_what_waits_and_take_time_from_it():
+    """A full buffer: the head overtakes waiting data, which arrive later by the head's time."""
     link = pair(*[links.LinkShape(16.0, 500, 4096.0, 8.0)] * 2)
     for number in range(32):
         links.send(link, 0, 0, 64, 0, number, 0, 0)
@@ -126,6 +127,7 @@ def test_heads_go_ahead_of_what_waits_and_take_time_from_it():
 
 
 def test_heads_do_not_overtake_each_other(seed):
+    """Random delays: heads arrive in the order in which they were sent."""
     generator, link = random.Random(seed), pair(*[links.LinkShape(75.0, 100, 4096.0, 8.0)] * 2)
     for place in range(50):
         links.send_head(link, 0, 2 * place, generator.choice([0, 0, 40]), head(0, 1, place), B)
@@ -135,7 +137,7 @@ def test_heads_do_not_overtake_each_other(seed):
 
 @pytest.mark.parametrize("gpus, source", [(2, 0), (3, 2), (8, 5)])
 def test_one_gpu_for_all_hears_the_one_that_is_as_far_away(gpus, source):
-    """What it tells the GPU before it is what the GPU behind it tells it."""
+    """The representative GPU receives its own heads as those of the GPU behind it."""
     for way in range(1, gpus):
         link = links.make_network([links.LinkPort(0, 0, links.LinkShape(75.0, 100, 4096.0, 8.0))], np.zeros((1, gpus)),
                                   one_for_all=True)
@@ -226,5 +228,5 @@ def test_mirror_of_slices_of_different_size():
 
 def test_no_mirror_where_devices_differ():
     chord = Topology("chord", 4, (*ring_topology(4).links, Link(0, 2)))
-    with pytest.raises(ScheduleError, match="one GPU cannot stand for all: .*every GPU must be simulated"):
+    with pytest.raises(ScheduleError, match="one GPU cannot represent all: .*every GPU must be simulated"):
         make_mirror(scheduled(256, 256, 4, topology=lambda devices: chord), 0, BASE, np.ones((16, 2), np.int64))

@@ -13,7 +13,7 @@ import pytest
 
 from t3sim import cli
 from t3sim.base.errors import Failure
-from t3sim.commands.app import group
+from t3sim.commands.app import COMMANDS, command_of
 from t3sim.study.sweeps.study import Study
 
 pytestmark = pytest.mark.long
@@ -58,9 +58,10 @@ def is_placeholder(word: str) -> bool:
 
 def wrong_words(words: list[str]) -> str:
     """Return a command or an option that is not there, of a line whose other words may stand for something."""
-    if (command := group().commands.get(words[0])) is None:
+    if words[0] not in COMMANDS:
         return f"no command {words[0]!r}"
-    known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)} | {"--help"}
+    parameters = command_of(words[0]).params
+    known = {"--help"}.union(*((*parameter.opts, *parameter.secondary_opts) for parameter in parameters))
     for word in words[1:]:
         option = word.partition("=")[0]
         if option.startswith("--") and option not in known and "|" not in option:

@@ -110,7 +110,7 @@ def test_the_hardware_steps_its_random_bits_as_the_models_do():
 
 
 def test_no_two_registers_of_random_bits_are_near_each_other():
-    """Of columns of 32 and 64 bytes, in one channel and in as many as there may be: in columns between them."""
+    """Columns of 32 and 64 bytes, one channel or the most: distances in columns."""
     place, state = {}, 1
     for column in range((1 << 16) - 1):
         place[state], state = column, formats.random_steps(state)

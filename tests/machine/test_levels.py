@@ -6,6 +6,7 @@ import pytest
 
 from t3sim.cli import main
 from t3sim.machine import PRESETS, Machine, MachineError, load_machine
+from t3sim.machine.files import ALIASES, read
 from t3sim.machine.levels import (
     CLUSTER,
     COMMERCIAL,
@@ -18,7 +19,6 @@ from t3sim.machine.levels import (
     TILES,
 )
 from t3sim.machine.load import machines_of, sections
-from t3sim.machine.loader import ALIASES, read
 
 CYCLE_LEVEL = ("cais-8x4-t3", "h100-t3", "hbm2-reference", "hbm3-reference", "mi300x-t3", "t3-accelsim",
                "t3-table1")

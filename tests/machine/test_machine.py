@@ -62,6 +62,7 @@ def test_table_1():
     ("[arbiter]\nstarvation_limit_cycles = 0", 0),
 ])
 def test_the_starvation_limit_follows_link_and_channels_unless_it_is_given(write, changes, cycles):
+    """Several links, channels and clocks, and both ends of the register."""
     assert load_machine(write(f'extends = "t3-table1"\n{changes}\n')).starvation_limit_cycles == cycles
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t3sim.machine.topologies import Link, Topology, TopologyError, named_topology, ring, torus
-from t3sim.machine.topologies.fully_connected import fully_connected
+from t3sim.machine.topologies.shapes import fully_connected
 
 
 def hops(topology: Topology, source: int, destination: int) -> int:
@@ -65,7 +65,7 @@ def test_no_direction_of_a_torus_carries_more_than_another():
 
 @pytest.mark.parametrize("ends", [(0, 0), (0, 6), (-1, 0), (6, 0)])
 def test_a_torus_has_no_way_to_what_it_lacks(ends):
-    with pytest.raises(TopologyError, match=f"torus: no way leads from {ends[0]} to {ends[1]}"):
+    with pytest.raises(TopologyError, match=f"torus: no route leads from {ends[0]} to {ends[1]}"):
         torus(2, 3).next_hop(*ends)
     with pytest.raises(TopologyError, match="0 rows and 3 columns are impossible"):
         torus(0, 3)
@@ -81,7 +81,7 @@ def test_one_way_and_chords():
 
 def test_no_way_is_one_line():
     apart = Topology("apart", 4, (Link(0, 1), Link(1, 0), Link(2, 3), Link(3, 2)))
-    with pytest.raises(TopologyError, match="apart: no way leads from 0 to 3"):
+    with pytest.raises(TopologyError, match="apart: no route leads from 0 to 3"):
         apart.next_hop(0, 3)
 
 

@@ -41,6 +41,7 @@ def result(machine):
 
 
 def test_a_chunk_is_sent_when_its_gemm_is_over_and_the_last_one_has_come(machine, ran):
+    """Each step waits for its GEMM, for the arriving chunk, and for a launch."""
     launch = ran.kernel.launch_cycles
     assert launch == round(machine.collective.kernel_launch_ns)
     gemm, scatter = ran.kernel.first.state.phase_over[0], ran.kernel.second.state.phase_over[0]
@@ -53,6 +54,7 @@ def test_a_chunk_is_sent_when_its_gemm_is_over_and_the_last_one_has_come(machine
 
 
 def test_every_split_gemm_takes_its_own_time_and_a_launch(machine, ran):
+    """Chunks of whole waves and of a quarter of one, with 16 and 48 units for communication."""
     fewer = with_compute_units(machine, machine.gpu.compute_units - UNITS)
     chunk = kernels.simulate(kernels.GEMM, fewer, gemm_workload(f"{SHAPE.m // N}x{SHAPE.n}x{SHAPE.k}", N)).ns
     ends = ran.kernel.first.state.phase_over[0]
@@ -63,10 +65,12 @@ def test_every_split_gemm_takes_its_own_time_and_a_launch(machine, ran):
 
 
 def test_bytes_are_those_of_the_kernels_in_turn(result):
+    """DRAM and link bytes equal the sequential baseline's."""
     assert result.techniques["decomposed"].dram == result.baseline.dram
 
 
 def test_losses_sum_and_the_launches_are_counted(machine, result):
+    """Losses add up to the time above the GEMM's; each GEMM after the first costs a launch."""
     one = result.techniques["decomposed"]
     assert sum(one.loss_ns.values()) == pytest.approx(one.total_ns - result.baseline.gemm_ns, abs=1e-6)
     assert one.loss_ns["kernel_launches"] == pytest.approx((N - 1) * machine.collective.kernel_launch_ns, abs=N)

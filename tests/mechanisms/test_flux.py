@@ -87,6 +87,7 @@ def test_each_rank_stores_every_line_once_at_its_owner(machine, shape):
 
 
 def test_tiles_of_the_next_ranks_come_first_and_ones_own_last(machine):
+    """Shifted by rank, so that the ranks store at different owners."""
     _, table, owners = table_of(machine, SHAPE, 1, N)
     step = table.steps[table.groups["first_step"] + table.groups["steps"] - 1]
     block = table.stores[step["first_store"]]
@@ -96,6 +97,7 @@ def test_tiles_of_the_next_ranks_come_first_and_ones_own_last(machine):
 
 @pytest.mark.slow
 def test_the_reduction_waits_for_all_that_comes(machine):
+    """It starts after the last line has arrived from every peer."""
     run = Lockstep(flux_sim(machine, SHAPE, FluxOptions(), SWITCH))
     assert run.advance(10_000_000) == DONE
     sim, expected = run.sim, SHAPE.output_bytes * (N - 1) // N // LINE_BYTES
@@ -109,6 +111,7 @@ def test_the_reduction_waits_for_all_that_comes(machine):
 
 @pytest.mark.slow
 def test_one_gpu_stands_for_all(machine, one):
+    """Representative GPU and every GPU around a switch: equal bytes, times within 2 %."""
     every = run_flux(machine, SHAPE, Unmirrored(), SWITCH)
     assert every.dram == one.dram
     assert every.cycles == pytest.approx(one.cycles, rel=0.02)
@@ -129,6 +132,7 @@ def test_the_same_order_on_all_gpus_fills_one_link_more_than_others(machine, one
 
 @pytest.mark.slow
 def test_bytes_and_losses(machine):
+    """Bytes are the closed form's, and losses add up."""
     found = run_sublayer(Plan(machine, SHAPE, exchange=EXCHANGE), ("sequential", "decomposed", "flux"))
     flux, chunk = found.techniques["flux"], SHAPE.output_bytes // N
     assert flux.dram["rs_write"] == N * chunk and flux.dram["rs_read"] == N * chunk, "parts come, are read, are added"

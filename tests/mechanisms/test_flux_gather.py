@@ -85,12 +85,14 @@ def replace_link(machine, bandwidth_gb_per_s: float):
 
 
 def test_one_gpu_stands_for_all(machine):
+    """Representative GPU and every GPU: equal bytes, times within 2 %."""
     one, every = (run_gathering(machine, SHAPE, kind(pieces=2), SWITCH) for kind in (FluxOptions, Unmirrored))
     assert every.cycles == pytest.approx(one.cycles, rel=0.02)
     assert every.dram == one.dram and one.dram["ag"].write == SHAPE.activation_bytes * (N - 1) // N
 
 
 def test_bytes_losses_and_the_best_choice(machine, capsys):
+    """Bytes are the closed form's, losses add up, and the fastest number of communication tiles is chosen."""
     options = tuned(True, SHAPE.m // N)
     assert options == (*(FluxOptions("shifted", pieces) for pieces in (1, 2, 4, 8, 16)), FluxOptions("same"))
     plan = Plan(EXCHANGE.hardware(machine, SHAPE), SHAPE, exchange=EXCHANGE)
@@ -101,7 +103,7 @@ def test_bytes_losses_and_the_best_choice(machine, capsys):
     assert times[2] == min(times[:2]) == min(one["ns"] for one in details["tried"])
     assert details["choice"] == {"order": "shifted", "pieces": 1 + times.index(times[2])}
     print_run(each[2], output_console())
-    assert "What flux could choose" in capsys.readouterr().out
+    assert "Choices of flux" in capsys.readouterr().out
     for found in each:
         flux = found.techniques["flux"]
         assert sum(flux.loss_ns.values()) == pytest.approx(flux.total_ns - found.baseline.gemm_ns, abs=1e-6)
@@ -117,7 +119,7 @@ def test_what_cannot_be_is_refused(error_of):
         Arrivals(rows, 0, FluxOptions(pieces=5))
     base = ["run", "--gemm", "1024x512x64", "--devices", "4", "--topology", "switch", "--technique"]
     for arguments, words in ((["flux", "--flux-pieces", "2"], "--flux-pieces 2 cuts what an all-gather brings"),
-                             (["flux", "--tune", "--flux-order", "same"], "--tune chooses itself"),
+                             (["flux", "--tune", "--flux-order", "same"], "--tune tries all choices"),
                              (["t3", "--tune"], "--tune is for technique flux"),
                              (["flux", "--operator", "ag-gemm", "--flux-pieces", "0"], "1 to 1024"),
                              (["flux", "--operator", "ag-gemm", "--flux-transfer", "pull"], "needs --level event")):

@@ -140,6 +140,7 @@ def test_every_line_is_added_from_all_ranks(machine, workload, broadcasts, slice
 @pytest.mark.parametrize("workload, broadcasts", [
     (gemm_workload("4096x2048x512", N), False), (gemv_workload("8192x1x1024", N), True)], ids=str)
 def test_a_task_adds_when_all_has_come_and_one_gpu_stands_for_all(machine, workload, broadcasts):
+    """Representative GPU and every GPU around a switch: equal bytes, times within 2 %."""
     options = dict(adds=True, broadcasts=broadcasts)
     run = Lockstep(sending_sim(machine, workload, SWITCH, FusedOptions(**options)))
     assert run.advance(10_000_000) == DONE
@@ -161,6 +162,7 @@ def test_coarser_signals_wait_longer(machine):
 
 
 def test_bytes_and_losses_of_a_reduce_scatter(machine):
+    """Bytes are the closed form's, and losses add up."""
     found = run_sublayer(Plan(machine, SHAPE, exchange=Exchange(topology="switch")), ("sequential", "flux", "fused-wg"))
     flux, sent, chunk = found.techniques["flux"], found.techniques["fused-wg"], SHAPE.output_bytes // N
     assert (N - 1) * chunk <= sent.streams_bytes["rs_read"] <= N * chunk, "own parts may still be in the cache"
@@ -172,6 +174,7 @@ def test_bytes_and_losses_of_a_reduce_scatter(machine):
 
 
 def test_a_gemvs_all_reduce_is_inside_its_kernel(machine):
+    """Parts, other GPUs' sums and own ones are written once; losses add up, and no RTL takes part."""
     workload, exchange = gemv_workload("4096x1x1024", N), fused_with("gemv-ar", "switch", "direct")
     found = run_sublayer(Plan(machine, workload, exchange=exchange), ("sequential", "fused-wg"))
     sequential, sent = found.techniques.values()

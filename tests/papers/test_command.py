@@ -56,7 +56,7 @@ def test_an_interrupt_tells_how_to_go_on(tmp_path, capsys, monkeypatch):
         raise KeyboardInterrupt
     monkeypatch.setattr(pipeline, "run_tasks", interrupted)
     assert cli.main(["reproduce", "--only", "figure16", "--out", str(tmp_path)]) == cli.INTERRUPTED
-    assert f"--out {tmp_path} goes on" in capsys.readouterr().err
+    assert f"--out {tmp_path} resumes" in capsys.readouterr().err
 
 
 @pytest.mark.builds_rtl  # in processes of its own

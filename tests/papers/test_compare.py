@@ -33,7 +33,7 @@ def test_a_last_bit_is_a_difference(tmp_path, capsys):
     assert cli.main(["compare", before, after]) == 1
     printed = capsys.readouterr()
     assert "cases.0.total_ns: 2518848.0 -> 2518848.0000000005" in printed.out
-    assert "1 of 6 values moved" in printed.err
+    assert "1 of 6 values differ" in printed.err
 
 
 @pytest.mark.parametrize(("change", "moved"), [

@@ -6,7 +6,7 @@ from t3sim.analytic.rings import kernel_collective_ns
 from t3sim.machine import MachineError, load_machine
 from t3sim.machine.levels import ENGINES
 from t3sim.papers.dma import misses, power
-from t3sim.papers.dma.misses import fastest_until, overtaken_from, quicker_kernels, with_section
+from t3sim.papers.dma.misses import fastest_until, overtaken_from, quicker_kernels
 from t3sim.papers.dma.power import engine_watt_savings
 
 NODE = load_machine("mi300x", ENGINES)
@@ -47,16 +47,16 @@ def test_half_of_the_latency_is_half_of_a_small_collective():
 
 def test_a_percent_of_the_rate_decides_who_is_ahead_in_the_end():
     """What is saved before the copies is the same for any size, what is lost in them is not."""
-    slower = with_section(NODE, "link", push_efficiency=0.99 * NODE.link.push_efficiency)
+    slower = NODE.changed(link=dict(push_efficiency=0.99 * NODE.link.push_efficiency))
     assert [overtaken_from(NODE, of, "ag") for of in (NODE, slower)] == ["never", "512 MB"]
-    late = with_section(NODE, "engine", poll_ns=NODE.engine.poll_ns + 30_000.0)
+    late = NODE.changed(engine=dict(poll_ns=NODE.engine.poll_ns + 30_000.0))
     assert overtaken_from(NODE, late, "ag") == f"{misses._LARGE[0] >> 20} MB"
 
 
 @pytest.mark.long
 def test_the_collectives_turn_at_one_size():
     for next_copy_ns, size in ((125.0, 256 << 10), (1000.0, 0)):
-        other = with_section(NODE, "engine", next_copy_ns=next_copy_ns)
+        other = NODE.changed(engine=dict(next_copy_ns=next_copy_ns))
         assert [fastest_until(other, collective) for collective in ("ag", "a2a")] == [size] * 2
 
 

@@ -177,7 +177,7 @@ def test_the_least_gain_of_flux_is_held_to_the_papers_least(least, missed):
 
 def test_no_distance_from_the_paper_is_met_from_one_side():
     for bound in ({"at_most": 7}, {"at_least": 3}):
-        with pytest.raises(ValueError, match="one bound beside the paper's 5 % would call any distance beyond it met"):
+        with pytest.raises(ValueError, match="one bound and the paper's 5 %, any distance beyond the bound"):
             Target("", "%", 5, "", **bound)
         assert Target("", "%", 5, "", **bound, errors=True).missed_by(5) == 0
     gap = TARGETS["figure16"]["t3_mca_below_ideal_points"]  # 5 in the paper

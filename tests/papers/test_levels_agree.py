@@ -12,7 +12,7 @@ from t3sim.papers.today.levels import CYCLE_MACHINE, LAYERS, TECHNIQUES, times_n
 from t3sim.runs.plan import Plan
 from t3sim.study.results import RunResult
 from t3sim.study.scenario.ranking import rtl_ns
-from t3sim.study.tasks.kept import KeptResults
+from t3sim.study.tasks.store import KeptResults
 from t3sim.study.techniques import run_sublayer
 
 H100 = load_machine("h100-sxm", ITERATIONS)

@@ -95,7 +95,7 @@ def test_the_first_screen_has_both_verdicts(written):
     judged = [entry for chapter in campaign.chapters for entry in chapter.second.summary.values()
               if entry["met"] is not None]
     assert f"<strong>{sum(entry['met'] for entry in judged)} of {len(judged)}</strong>" in first
-    assert "t3-accelsim, what differs" in page and re.search(r"<span>workgroup_order</span><span>tokens</span>", page)
+    assert "t3-accelsim, differences" in page and re.search(r"<span>workgroup_order</span><span>tokens</span>", page)
     assert page.count("On t3-accelsim: ") == len(NAMES)
 
 
@@ -135,7 +135,7 @@ def test_which_machines_are_run(arguments, machines, tmp_path, monkeypatch, caps
 
 
 @pytest.mark.parametrize(("second", "words"), [
-    ("t3-table1", "--beside t3-table1: a machine other than --machine t3-table1"), ("nowhere", "nowhere"),
+    ("t3-table1", "--beside t3-table1: give a machine other than --machine t3-table1"), ("nowhere", "nowhere"),
     ("", "machine"),
     ("a100-nvlink", "a100-nvlink")])
 def test_a_second_machine_that_cannot_be_is_refused(second, words, tmp_path, monkeypatch, capsys):

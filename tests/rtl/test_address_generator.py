@@ -101,6 +101,7 @@ def split(items):
 @pytest.mark.parametrize("seed,idle,pause,forbid", [(1, 0, 0, 0), (2, 0.2, 0.4, 0.3), (3, 0.9, 0.1, 0),
                                                     (4, 0, 0.1, 0.7)])
 def test_random_blocks(name, seed, idle, pause, forbid):
+    """Random shapes, pitches and alignments: each line once, cut at 64 bytes, as in the model."""
     geometry, rng = GEOMETRIES[name], random.Random(seed)
     tables = random_mappings(rng, geometry, bad=seed % 2)
     commands = [random_command(rng, geometry, tables) for _ in range(25)]
@@ -130,6 +131,7 @@ def run_one(tables, commands, geometry=GEOMETRIES["default"], cycles=2000):
 
 @pytest.mark.parametrize("row_bytes,columns", [(256, 4), (64, 8), (1, 1), (64, 1), (1, 30), (4096, 1)])
 def test_no_bubble_between_lines_columns_and_commands(row_bytes, columns):
+    """Short rows: the number of cycles equals the number of lines."""
     commands = [dict(address=0x10000 * i, region=1, wf=0, wg=i) for i in range(12)]
     lines, _, times = run_one(describe(row_bytes=row_bytes, columns=columns), commands)
     assert len(lines) == 12 * columns * -(-row_bytes // 64)
@@ -137,6 +139,7 @@ def test_no_bubble_between_lines_columns_and_commands(row_bytes, columns):
 
 
 def test_a_ragged_tile_is_cut_at_boundaries():
+    """Rows that neither begin nor end at a multiple of 64 bytes give the model's lines."""
     command = dict(address=0x1030, region=3, wf=2, wg=9)
     lines, _, _ = run_one(describe(row_bytes=100, columns=2, pitch_bytes=1000), [command])
     assert [(line["address"], line["bytes"]) for line in lines] == [
@@ -144,6 +147,7 @@ def test_a_ragged_tile_is_cut_at_boundaries():
 
 
 def test_each_line_carries_its_tiles_wavefront():
+    """In a block of several tiles, every field of every line is compared."""
     command = dict(address=0, region=1, wf=4, wg=9)
     lines, _, _ = run_one(describe(row_bytes=64, columns=12, tiles_per_block=4), [command])
     assert [line["wf"] for line in lines] == [4] * 3 + [5] * 3 + [6] * 3 + [7] * 3
@@ -152,6 +156,7 @@ def test_each_line_carries_its_tiles_wavefront():
 @pytest.mark.parametrize("base,limit,inside", [(0x1000, 0x1080, 2), (0x1001, 0x1080, 1), (0x1000, 0x107F, 1),
                                                (0x1040, 0x1080, 1), (0x1000, 0x1040, 1), (0x1080, 0x2000, 0)])
 def test_range_is_tight(base, limit, inside):
+    """A region whose limit is one byte too small reports its last line as an error and does not issue it."""
     command = dict(address=0x1000, region=1, wf=0, wg=3)
     lines, errors, _ = run_one(describe(base=base, limit=limit, row_bytes=128, columns=1), [command])
     assert (len(lines), len(errors)) == (inside, 2 - inside)
@@ -159,6 +164,7 @@ def test_range_is_tight(base, limit, inside):
 
 
 def test_addresses_do_not_wrap_around():
+    """A block that crosses the top of memory is an error; no line appears at address 0."""
     # Columns at 0xC..., then beyond the end of a 32-bit address space, where the remainders would be mapped again.
     command = dict(address=0xC000_0000, region=1, wf=0, wg=1)
     geometry = GEOMETRIES["narrow"]
@@ -173,13 +179,14 @@ def test_addresses_do_not_wrap_around():
 @pytest.mark.parametrize("change", [
     dict(send_dma=0), dict(send_dma=0, send_stores=1), dict(send_dma=0, event=1), dict(row_bytes=0), dict(columns=0)])
 def test_unusable_region_is_one_error(change):
+    """A command for a region of the wrong kind, or without bytes, gives one error and no line."""
     commands = [dict(address=0x40 * i, region=1, wf=1, wg=i) for i in range(3)]
     _, errors, _ = run_one(describe(**change), commands)
     assert [(error.code, error.wg) for error in errors] == [(ERRORS["region_unconfigured"], i) for i in range(3)]
 
 
 def test_regions_share_blocks_and_buffers():
-    """Each pair of a block and a buffer belongs to one region, and each is another one's, too."""
+    """Regions that share a block shape or a buffer entry give the model's lines, in every combination."""
     geometry = GEOMETRIES["default"]
     tables = describe()
     tables["block"] = [entry | {"row_bytes": 64 + 64 * number, "columns": 1}
@@ -198,6 +205,7 @@ def test_regions_share_blocks_and_buffers():
 @pytest.mark.parametrize("change, code", [
     ({"block": 3}, "region_unconfigured"), ({"buffer": 3}, "address_out_of_range")])
 def test_an_entry_behind_the_last_one_reads_nothing(change, code):
+    """An entry number past a table's end reads as zeros, so the command is one error."""
     geometry = GEOMETRIES["odd"]
     command = dict(address=0x1000, region=1, wf=0, wg=3)
     lines, errors, _ = run_one(describe(geometry, row_bytes=64, columns=1, **change), [command], geometry)
@@ -206,6 +214,7 @@ def test_an_entry_behind_the_last_one_reads_nothing(change, code):
 
 @pytest.mark.parametrize("moment", [1, 2, 3, 4, 7, 20])
 def test_reset_in_flight(moment):
+    """After a reset in the middle of a block no further line appears."""
     geometry = GEOMETRIES["default"]
     tables = describe()
     bench = Bench(geometry, tables, moment)
@@ -234,7 +243,7 @@ def test_reset_in_flight(moment):
 
 
 def test_copies_are_inside_until_their_last_line_is_issued_whatever_triggers_follow():
-    """In every cycle, with commands of both kinds on each other's heels."""
+    """Checked in every cycle, with commands of both kinds back to back."""
     geometry, rng = GEOMETRIES["queued"], random.Random(1)
     tables = random_mappings(rng, geometry, bad=True)
     commands = [random_command(rng, geometry, tables) for _ in range(40)]

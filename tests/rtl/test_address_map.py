@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Signal, Value
 from amaranth.sim import Simulator
 
 from t3sim.rtl.address_map import channel_of, channel_of_value
@@ -39,6 +39,7 @@ def folded_bit_by_bit(address, geometry):
 
 @pytest.mark.parametrize("geometry", on_one(GEOMETRIES, GEOMETRIES[0], GEOMETRIES[-3]))
 def test_numbers_and_hardware_agree(geometry):
+    """Random addresses have the same channel in the model's arithmetic and in the hardware."""
     rng = random.Random(1)
     address = Signal(geometry.tracker.address_bits)
     channel = Signal(8)
@@ -59,17 +60,32 @@ def test_numbers_and_hardware_agree(geometry):
 @pytest.mark.parametrize("pitch", [256, 1024, 4096, 8192, 65536, 1 << 20])
 @pytest.mark.parametrize("channels", [32, 80, 96, 128, 160])
 def test_power_of_two_pitches_use_every_channel(pitch, channels):
+    """Rows that are a power of two apart do not all meet in one channel."""
     geometry = Geometry(channel=ChannelGeometry(channels=channels))
     assert {channel_of(i * pitch, geometry) for i in range(4096)} == set(range(channels))
 
 
 @pytest.mark.parametrize("channels", [0, 256])
 def test_other_numbers_of_channels_are_refused(channels):
+    """0 and 256 channels raise a ValueError."""
     with pytest.raises(ValueError, match=rf"channels.*{channels}.*1 to 255"):
         ChannelGeometry(channels=channels)
 
 
 def test_interleave_unit_stays_on_one_channel():
+    """256 adjacent bytes have one channel, and the next bytes another."""
     geometry = Geometry()
     assert len({channel_of(0x12345600 + i, geometry) for i in range(256)}) == 1
     assert channel_of(0x12345600, geometry) != channel_of(0x12345700, geometry)
+
+
+@pytest.mark.parametrize("channels", [1, 2, 6])
+def test_interleave_units_that_leave_a_channel_nothing_are_refused(channels):
+    """The largest unit is built, and spreads over all channels; one twice as large is refused in words."""
+    tracker = TrackerGeometry(address_bits=32)
+    unit = 1 << (32 - (channels - 1).bit_length())
+    geometry = Geometry(tracker, ChannelGeometry(channels=channels, interleave_bytes=unit))
+    assert len(Value.cast(channel_of_value(Signal(32), geometry))) == geometry.channel.channel_bits
+    assert {channel_of(block * unit, geometry) for block in range((1 << 32) // unit)} == set(range(channels))
+    with pytest.raises(ValueError, match=rf"interleave_bytes={2 * unit} is impossible: each of channels={channels}"):
+        Geometry(tracker, ChannelGeometry(channels=channels, interleave_bytes=2 * unit))

@@ -46,12 +46,13 @@ def simulate(testbench, geometry=None):
 
 
 def test_codes_are_fixed():
-    """Drivers hold them."""
+    """Each policy keeps its register code, because drivers contain it."""
     assert [(policy.name, policy.code) for policy in POLICIES.values()] == [
         ("round_robin", 0), ("compute_first", 1), ("mca", 2), ("ring_aware", 3)]
 
 
 def test_a_table_with_a_mistake_is_refused():
+    """A table of policies with a wrong entry raises an error that names it."""
     mca, turns = POLICIES["mca"], POLICIES["round_robin"]
     with pytest.raises(ValueError, match="policy 'mca' has code 2: at its place it needs 1"):
         table((turns, mca))
@@ -73,6 +74,7 @@ def views() -> Iterator[View]:
 
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 def test_a_policy_gives_the_reasons_and_goes_by_the_signals_that_its_record_names(policy: Policy):
+    """Tried with every input that a policy may see."""
     given = {policy.decide(view)[1] for view in views()}
     assert given == set(policy.reasons) and all(reason.text for reason in given)
     moved = {name for view in views() for name in View._fields[2:]
@@ -83,6 +85,7 @@ def test_a_policy_gives_the_reasons_and_goes_by_the_signals_that_its_record_name
 
 @pytest.mark.parametrize("policy", [one for one in POLICIES.values() if one.in_drain], ids=lambda one: one.name)
 def test_a_policy_decides_like_the_one_that_its_record_names_in_the_drain(policy: Policy):
+    """Tried with every input that a policy may see."""
     other = POLICIES[policy.in_drain]
     assert all(policy.decide(view)[0] == other.decide(view)[0] for view in views() if view.drain)
     assert any(policy.decide(view)[0] != other.decide(view)[0] for view in views() if not view.drain)
@@ -91,6 +94,7 @@ def test_a_policy_decides_like_the_one_that_its_record_names_in_the_drain(policy
 @pytest.mark.parametrize("policy", [*POLICIES, "changing"])
 @pytest.mark.parametrize("queue_entries, seed", [(64, 1), (127, 2), (4, 3)])
 def test_random_traffic_matches_the_model(policy, queue_entries, seed):
+    """Every policy, with random requests and occupancies near the threshold, cycle by cycle."""
     rng = random.Random(f"{policy} {seed}")
     geometry = Geometry(channel=ChannelGeometry(queue_entries=queue_entries))
     kinds = set()
@@ -139,6 +143,7 @@ def test_random_traffic_matches_the_model(policy, queue_entries, seed):
 @pytest.mark.parametrize("limit", [1, 2, 20, 300])
 @pytest.mark.parametrize("held_by", ["compute", "threshold"])
 def test_starvation_exactly_at_the_limit(limit, held_by):
+    """Limits from 1 up: communication is granted in the limit's cycle and not before."""
     async def testbench(ctx, step, reset):
         wait = {"policy": CODE["mca"], "starvation_limit": limit, "communication_valid": 1, "communication_waiting": 1,
                 "compute_valid": int(held_by == "compute"), "threshold": 5, "occupancy": 5}
@@ -153,7 +158,7 @@ def test_starvation_exactly_at_the_limit(limit, held_by):
 @pytest.mark.parametrize("pause", [{"ready": 0, "communication_valid": 1, "communication_waiting": 1},
                                    {"communication_waiting": 1}, {}], ids=["full", "guarded", "nothing waits"])
 def test_every_cycle_since_communication_last_went_counts(pause):
-    """Nothing of it needs to wait: what comes the limit after it last went, or later, has priority at once."""
+    """Cycles without a waiting request count, so a request after a long pause has priority at once."""
     async def testbench(ctx, step, reset):
         mca = {"policy": CODE["mca"], "starvation_limit": 4, "compute_valid": 1}
         both = {**mca, "communication_valid": 1, "communication_waiting": 1}
@@ -168,6 +173,7 @@ def test_every_cycle_since_communication_last_went_counts(pause):
 
 
 def test_limit_zero_never_starves_and_the_count_stands_still_at_a_limit():
+    """Long waits: with limit 0 there is no grant, and the count does not wrap."""
     async def testbench(ctx, step, reset):
         wait = {"policy": CODE["mca"], "compute_valid": 1, "communication_valid": 1, "communication_waiting": 1}
         assert await step(**wait) == (1, 0, 0)
@@ -185,6 +191,7 @@ def test_limit_zero_never_starves_and_the_count_stands_still_at_a_limit():
 
 @pytest.mark.parametrize("threshold", [0, 1, 3, 5, 15, 126])
 def test_threshold_exactly_at_its_border(threshold):
+    """MCA grants communication at occupancy threshold - 1 and refuses it at the threshold."""
     async def testbench(ctx, step, reset):
         ask = {"policy": CODE["mca"], "communication_valid": 1, "threshold": threshold}
         assert (await step(**ask, occupancy=threshold)).grant_communication == 0
@@ -197,6 +204,7 @@ def test_threshold_exactly_at_its_border(threshold):
 
 
 def test_without_a_threshold_any_occupancy_will_do():
+    """Without a threshold MCA grants communication at every occupancy."""
     async def testbench(ctx, step, reset):
         for occupancy in (126, 127, 128):
             assert (await step(policy=CODE["mca"], communication_valid=1, threshold=THRESHOLD_NONE,
@@ -207,6 +215,7 @@ def test_without_a_threshold_any_occupancy_will_do():
 
 @pytest.mark.parametrize("policy", ["mca", "ring_aware"])
 def test_drain_puts_communication_first(policy):
+    """After the producer's end communication goes first, even above the threshold."""
     async def testbench(ctx, step, reset):
         both = {"compute_valid": 1, "communication_valid": 1, "communication_waiting": 1, "threshold": 0}
         for _ in range(4):
@@ -218,7 +227,7 @@ def test_drain_puts_communication_first(policy):
 
 
 def test_a_late_ring_gets_every_other_turn_and_one_in_time_what_compute_leaves():
-    """Neither threshold nor starvation limit changes that."""
+    """Ring-aware, with and without compute requests, whatever threshold and starvation limit."""
     async def testbench(ctx, step, reset):
         both = {"policy": CODE["ring_aware"], "compute_valid": 1, "communication_valid": 1, "communication_waiting": 1,
                 "occupancy": 9, "threshold": 5, "starvation_limit": 1}
@@ -232,7 +241,7 @@ def test_a_late_ring_gets_every_other_turn_and_one_in_time_what_compute_leaves()
 
 
 def test_what_compute_overtakes_in_the_channel_is_late_until_it_has_caught_up():
-    """Exactly so many grants to compute that communication could have had; without a grant to it between them."""
+    """Checked at the exact number of grants, at one fewer, with a grant between, and with blocked requests."""
     async def testbench(ctx, step, reset):
         model = ArbiterModel()
 
@@ -265,7 +274,7 @@ def test_what_compute_overtakes_in_the_channel_is_late_until_it_has_caught_up():
 
 @pytest.mark.parametrize("policy", ["round_robin", "mca", "ring_aware"])
 def test_no_kernel_keeps_communication_waiting_for_ever(policy):
-    """Another kernel asks in every cycle. Compute first lets communication wait for ever, as the paper says."""
+    """Another kernel requests in every cycle. Only compute-first lets communication wait, as the paper says."""
     async def testbench(ctx, step, reset):
         both = {"policy": CODE[policy], "compute_valid": 1, "communication_valid": 1, "communication_waiting": 1,
                 "threshold": 5, "occupancy": 9, "starvation_limit": 64}
@@ -278,6 +287,7 @@ def test_no_kernel_keeps_communication_waiting_for_ever(policy):
 
 
 def test_round_robin_alternates_and_falls_back():
+    """With both sides the grants alternate; with one side it has every grant."""
     async def testbench(ctx, step, reset):
         both = {"compute_valid": 1, "communication_valid": 1}
         assert [(await step(**both))[:2] for _ in range(4)] == [(1, 0), (0, 1)] * 2

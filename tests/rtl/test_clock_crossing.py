@@ -59,11 +59,13 @@ def run(source_ns: float, sink_ns: float, idle: float, pause: float, words: int 
 @pytest.mark.parametrize(("source_ns", "sink_ns"), [(1, 1), (1, 1.01), (1, 3.3), (2.7, 1)])
 @pytest.mark.parametrize(("idle", "pause"), [(0, 0), (0.6, 0), (0, 0.6), (0.3, 0.3)])
 def test_words_arrive_once_and_in_order(source_ns, sink_ns, idle, pause):
+    """Four ratios of the clocks, with random pauses on either side."""
     run(source_ns, sink_ns, idle, pause)
 
 
 @pytest.mark.parametrize(("source_ns", "sink_ns"), [(1, 1), (1, 1.01), (1, 3.3), (2.7, 1)])
 def test_the_slower_clock_has_a_word_in_each_cycle(source_ns, sink_ns):
+    """Without pauses 200 words take 200 to 206 cycles of the slower clock."""
     slow = max(source_ns, sink_ns)
     assert 200 * slow <= run(source_ns, sink_ns, 0, 0) <= 206 * slow
 
@@ -71,15 +73,18 @@ def test_the_slower_clock_has_a_word_in_each_cycle(source_ns, sink_ns):
 @pytest.mark.parametrize(("source_ns", "sink_ns"), [(1, 1), (1, 3.3), (2.7, 1)])
 @pytest.mark.parametrize("pause", [0, 0.6])
 def test_a_reset_of_four_cycles_of_each_clock_empties_it(source_ns, sink_ns, pause):
+    """Words sent before the reset do not arrive after it."""
     run(source_ns, sink_ns, 0, pause, reset_ns=4 * (source_ns + sink_ns))
 
 
 @pytest.mark.slow
 def test_no_word_is_lost_doubled_or_overtaken_whatever_the_clocks_do():
+    """Proved for all clocks."""
     assert prove().status == "pass"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("claim", [ORDER, ROOM])
 def test_counters_that_change_in_several_bits_are_found_out(claim):
+    """The proof fails on plain binary counters."""
     assert prove(gray=False, only=claim, mode="bmc", depth=12).status == "fail"

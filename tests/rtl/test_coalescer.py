@@ -27,6 +27,7 @@ def accesses(rng, count, geometry, amounts=(1, 32, 64)):
     (1, 16, 0.0, 0.0), (2, 16, 0.2, 0.8), (3, 1, 0.5, 0.5), (4, 3, 0.7, 0.2), (5, 5, 0.8, 0.97),
 ])
 def test_matches_the_model_in_every_cycle(seed, timeout, idle_in, idle_out):
+    """Neighbouring accesses of a tile join; no byte is lost, order is kept, no update waits past the timeout."""
     geometry = Geometry(channel=ChannelGeometry(coalescer_timeout_cycles=timeout))
     dut, model = Coalescer(geometry), CoalescerModel(geometry)
     bench = StreamBench(dut, seed)
@@ -60,6 +61,7 @@ def test_matches_the_model_in_every_cycle(seed, timeout, idle_in, idle_out):
 
 
 def test_full_rate_without_merging():
+    """With keys that never merge it takes one access per cycle."""
     geometry = Geometry()
     dut = Coalescer(geometry)
     bench = StreamBench(dut, seed=6)
@@ -71,6 +73,7 @@ def test_full_rate_without_merging():
 
 
 def test_reset_in_flight_drops_everything_held():
+    """A reset while an update is held: nothing leaves afterwards."""
     geometry = Geometry()
     dut = Coalescer(geometry)
     bench = StreamBench(dut, seed=7)

@@ -80,6 +80,7 @@ def check_levels(ctx, dut, model):
 
 @pytest.mark.parametrize("name", on_one(GEOMETRIES, "odd"))
 def test_random_transfers(name):
+    """Random transfers follow the APB protocol and get the model's answers."""
     geometry = GEOMETRIES[name]
     bench, model, rng = Bench(geometry), ConfigBusModel(geometry), random.Random(name)
     dut = bench.dut
@@ -117,6 +118,7 @@ def test_random_transfers(name):
 
 
 def test_every_register_is_stored_and_read_back():
+    """Every register of the map, by APB."""
     geometry = Geometry(dma=DmaGeometry(regions=4))
     bench, model, rng = Bench(geometry), ConfigBusModel(geometry), random.Random(3)
 
@@ -135,7 +137,7 @@ def test_every_register_is_stored_and_read_back():
 
 
 def test_illegal_transfers_change_nothing():
-    """Before, between and behind the entries of tables of any size, up to the end of the address space."""
+    """Unknown, unaligned and read-only addresses, also between and behind table entries: pslverr, no change."""
     geometry = GEOMETRIES["odd"]
     bench, model = Bench(geometry), ConfigBusModel(geometry)
     mapped = {offset for offset, _, _ in bench.map.all_registers()}
@@ -159,6 +161,7 @@ def test_illegal_transfers_change_nothing():
 
 
 def test_the_doorbell_rings_when_it_is_written_and_a_soft_reset_clears_it():
+    """Each write is one pulse, the same value twice included."""
     bench = Bench(GEOMETRIES["odd"])
     dut, control, doorbell = bench.dut, bench.map["CONTROL"].offset, bench.map["DOORBELL"].offset
     rung = []
@@ -183,6 +186,7 @@ def test_the_doorbell_rings_when_it_is_written_and_a_soft_reset_clears_it():
 
 
 def test_pulses_last_one_cycle():
+    """A command written to CONTROL is active for one cycle."""
     bench = Bench(Geometry(dma=DmaGeometry(regions=2)))
     dut, counts = bench.dut, {"restart": 0, "clear_counters": 0}
 
@@ -208,6 +212,7 @@ def test_pulses_last_one_cycle():
 
 @pytest.mark.parametrize("reporters", [1, 2, 7])
 def test_first_error_is_latched(reporters):
+    """Several reporters in one cycle, errors during clearing: the first stays with its details, others are counted."""
     geometry = Geometry(dma=DmaGeometry(regions=2))
     bench, model, rng = Bench(geometry, reporters), ConfigBusModel(geometry), random.Random(reporters)
     dut, m = bench.dut, bench.map
@@ -241,6 +246,7 @@ def test_first_error_is_latched(reporters):
 
 @pytest.mark.parametrize("name", ["smallest", "widest"])
 def test_the_first_fault_of_the_tracker_is_latched_and_the_first_uncorrectable_one(name):
+    """Random reports of all banks; an uncorrectable fault replaces a corrected one."""
     geometry = GEOMETRIES[name]
     bench, model, rng = Bench(geometry), ConfigBusModel(geometry), random.Random(name)
     dut, layout = bench.dut, layouts.fault_report(geometry)
@@ -276,7 +282,7 @@ def layout_widths(layout):
 
 @pytest.mark.parametrize("together", [0, 1, 2, 3])
 def test_errors_in_the_cycle_of_the_clearing_count_anew(together):
-    """Two of them, and one is lost: that is told, too."""
+    """Two errors in that cycle: one is latched and the other shows as lost."""
     bench = Bench(Geometry(dma=DmaGeometry(regions=2)), reporters=3)
     dut = bench.dut
     overflow = next(field.lsb for field in bench.map["STATUS"].fields if field.name == "error_overflow")
@@ -308,6 +314,7 @@ def test_errors_in_the_cycle_of_the_clearing_count_anew(together):
 
 
 def test_error_in_the_cycle_of_its_clearing_is_kept():
+    """An error that is reported while the latch is cleared is the next one to be read."""
     bench = Bench(Geometry(dma=DmaGeometry(regions=2)), reporters=1)
     dut, code = bench.dut, layouts.ErrorCode.ID_REUSED
 
@@ -329,7 +336,7 @@ def test_error_in_the_cycle_of_its_clearing_is_kept():
 
 @pytest.mark.parametrize("late", [0, 1])
 def test_status_shows_an_error_a_cycle_before_the_latch(late):
-    """One that comes in the cycle of the read is in its answer; one that comes later is not."""
+    """A read includes an error reported in its cycle, but not one reported later."""
     bench = Bench(Geometry(dma=DmaGeometry(regions=2)), reporters=2)
     dut, status = bench.dut, bench.map["STATUS"]
     error = next(field.lsb for field in status.fields if field.name == "error")
@@ -352,7 +359,7 @@ def test_status_shows_an_error_a_cycle_before_the_latch(late):
 @pytest.mark.parametrize("moment", range(4))
 @pytest.mark.parametrize("offset", [0x030, 0x410])
 def test_reset_in_the_middle_of_a_transfer(offset, moment):
-    """Of a register that is there once, and of an entry of a table, which is written a cycle later."""
+    """Of a plain register, and of a table entry, which is written a cycle later."""
     geometry = Geometry(dma=DmaGeometry(regions=2))
     bench, model = Bench(geometry), ConfigBusModel(geometry)
     dut = bench.dut
@@ -384,6 +391,7 @@ def test_reset_in_the_middle_of_a_transfer(offset, moment):
 
 @pytest.mark.parametrize("name", GEOMETRIES)
 def test_map_is_sound(name):
+    """In all geometries no two registers overlap."""
     m = register_map(GEOMETRIES[name])
     offsets = [offset for offset, _, _ in m.all_registers()]
     assert offsets == sorted(set(offsets)) and all(offset % 4 == 0 for offset in offsets)
@@ -403,6 +411,7 @@ def test_map_is_sound(name):
 
 @pytest.mark.parametrize("name", GEOMETRIES)
 def test_map_covers_the_tables_and_the_codes_of_the_layouts(name):
+    """The driver's tables and codes equal those of the hardware."""
     geometry = GEOMETRIES[name]
     tables = layouts.mapping_tables(geometry)
     assert [table.name for table in register_map(geometry).tables] == list(tables)
@@ -421,13 +430,14 @@ def test_map_covers_the_tables_and_the_codes_of_the_layouts(name):
 
 @pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
 def test_reporters_are_needed():
+    """A bus without error reporters raises a GeometryError."""
     with pytest.raises(GeometryError, match="reporters=0 is impossible: at least 1 is needed"):
         ConfigBus(Geometry(), reporters=0)
     gc.collect()  # the half-made block warns here, where the filter is, rather than later
 
 
 def test_a_sum_that_the_hardware_lacks_is_an_error_and_not_written():
-    """Every number; a region's other registers, and other tables, hold any bits there."""
+    """Every number is tried; the error names the region, and other registers hold any bits."""
     bench = Bench(GEOMETRIES["odd"])
     region = bench.map.table("region")
     actions = region.offset(3) + bench.map["REGION_ACTIONS"].offset
@@ -449,5 +459,26 @@ def test_a_sum_that_the_hardware_lacks_is_an_error_and_not_written():
         for offset in (region.offset(3) + 4, bench.map.table("block").offset(0) + 4):
             refused, _ = await bench.transfer(ctx, offset, 0xFFFF_FFFF)
             assert not refused
+
+    bench.run(testbench)
+
+
+@pytest.mark.parametrize("corrected, lost", [(0, 1), (1, 0), (0, 7), (6, 7)])
+@pytest.mark.parametrize("before", [False, True])
+def test_an_uncorrectable_fault_is_not_hidden_by_a_corrected_one_of_its_cycle(corrected, lost, before):
+    """Attack: two things in one cycle. Of whichever banks, also when one that was corrected is latched already."""
+    bench = Bench(Geometry(tracker=TrackerGeometry(protection="secded")))
+
+    async def testbench(ctx):
+        for reports in ([{corrected: {"way": 1}}] if before else []) + [
+                {corrected: {"way": 2}, lost: {"way": 5, "uncorrectable": 1}}]:
+            for bank, port in enumerate(bench.dut.faults):
+                ctx.set(port, {"valid": 1, **reports[bank]} if bank in reports else {})
+            await ctx.tick()
+        for port in bench.dut.faults:
+            ctx.set(port, {})
+        _, word = await bench.transfer(ctx, bench.map["TRACKER_FAULT"].offset)
+        fields = {f.name: f.decode(word) for f in bench.map["TRACKER_FAULT"].fields}
+        assert fields["fault_kind"] == registers.FAULTS["uncorrectable"] and fields["fault_way"] == 5
 
     bench.run(testbench)

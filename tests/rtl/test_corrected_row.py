@@ -75,6 +75,7 @@ class Bench:
 @pytest.mark.parametrize("protection", ["parity", "secded"])
 @pytest.mark.parametrize("name", on_one(TRACKERS, "odd_ways"))
 def test_random_rows_match_the_model(name, protection, seed):
+    """Up to two flips in any way, tags one bit from the wanted one, and writes that override the word just read."""
     bench, rng = Bench(protection, TRACKERS[name]), random.Random(seed)
     rows = Rows(rng, bench.model, protection == "secded")
 
@@ -99,6 +100,7 @@ def test_random_rows_match_the_model(name, protection, seed):
 
 @pytest.mark.parametrize("flips, lost", [((), 0), ((7,), 0), ((7, 11), 1)])
 def test_an_entry_with_flipped_bits_stands_there_two_cycles_later(flips, lost, seed):
+    """With 0, 1 and 2 flips; the fault is reported once."""
     bench, rng = Bench("secded", TRACKERS["odd_ways"]), random.Random(seed)
     model = bench.model
     entry = rng.getrandbits(model.entry_codec.data_bits)
@@ -117,6 +119,7 @@ def test_an_entry_with_flipped_bits_stands_there_two_cycles_later(flips, lost, s
 
 
 def test_a_tag_that_is_lost_is_used_and_matches_nothing():
+    """Its way counts as used, and it is reported before a corrected tag of the same row."""
     bench = Bench("secded", TRACKERS["odd_ways"])
     right = [bench.model.tag_codec.encode(way << 1 | 1) for way in range(5)]
     row = Row([right[0], right[1] ^ 0b11, right[2] ^ 0b10, right[3], bench.model.tag_codec.encode(0)], [0] * 5, 0, 0, 0)

@@ -137,6 +137,7 @@ def drawn(rng, tracker, ids):
     (1, 0.1, 0.1, 1.0), (3, 0.0, 0.0, 0.5), (10**6, 0.2, 0.1, 0.9), (4, 0.0, 0.1, 0.2)])
 @pytest.mark.parametrize("ordered", [True, False])
 def test_random_requests(name, window, idle_in, idle_out, rooms, ordered):
+    """Windows of 1 to all slots, up to 3 peers, ids in any order: requests go neither early nor late."""
     tracker = GEOMETRIES[name]
     test = Window(name, seed=window % 97, window=min(window, (2 << tracker.wg_bits) - 1), rooms=rooms)
     rng, count = test.bench.random, min(150, 1 << tracker.wg_bits)
@@ -151,7 +152,7 @@ def test_random_requests(name, window, idle_in, idle_out, rooms, ordered):
 
 @pytest.mark.parametrize("there", [0, 2, 7])
 def test_a_peer_holds_back(there):
-    """What touches id q + `there` of the peer, which stays where it is at first."""
+    """The peer's head stays still: exactly as many workgroups start as fit into its window."""
     test = Window("few_ways", seed=there, window=4)
     rng = test.bench.random
     test.bench.source(test.dut.dispatch, asks(*(Request(q, rng.randrange(3), q + there, reaches=1) for q in range(60))))
@@ -170,7 +171,7 @@ def test_a_peer_holds_back(there):
 
 
 def test_each_request_waits_for_its_own_peer():
-    """Of three peers one stands still: what does not reach it goes, what does waits, and all behind it."""
+    """One of three peers stands still: requests for it wait, and all requests behind them."""
     test = Window("few_ways", seed=3, window=4, peers=3)
     dut = test.dut
 
@@ -196,6 +197,7 @@ def test_each_request_waits_for_its_own_peer():
 
 
 def test_ids_are_opened_in_any_order_and_the_head_waits_for_the_smallest():
+    """Ids 3, 1, 2, 0: checks which start and where the head is."""
     test = Window("few_ways", seed=5, window=4)
     dut = test.dut
 
@@ -228,7 +230,7 @@ def test_ids_are_opened_in_any_order_and_the_head_waits_for_the_smallest():
 
 @pytest.mark.parametrize("name", on_one(GEOMETRIES, "few_ways"))
 def test_a_head_of_the_kernel_before_lets_nothing_start(name):
-    """The neighbour restarts later, and its head is late on the link: the sweep has long ended."""
+    """The neighbour restarts late, long after the sweep; no workgroup starts before its new head arrives."""
     test = Window(name, seed=1, window=2, rooms=0.0)
     dut = test.dut
 
@@ -255,6 +257,7 @@ def test_a_head_of_the_kernel_before_lets_nothing_start(name):
 
 
 def test_full_rate():
+    """One empty workgroup starts per cycle."""
     test = Window("paper", seed=1, window=256)
     test.bench.source(test.dut.dispatch, asks(*(Request(wg) for wg in range(600))))
     test.bench.run(cycles=256 + 600 + 8, settle=4)
@@ -263,6 +266,7 @@ def test_full_rate():
 
 @pytest.mark.parametrize("cut", ["restart", "reset"])
 def test_a_new_kernel_starts_clean(cut):
+    """Restart after any number of completions, with requests queued: as new."""
     test = Window("few_ways", seed=2, window=4)
     rng, dut = random.Random(2), test.dut
     four = asks(*(Request(wg, 2) for wg in range(4)))
@@ -303,7 +307,7 @@ def test_a_new_kernel_starts_clean(cut):
 
 
 def test_a_restart_closes_the_window_at_once():
-    """What arrives in the next cycle is of no id, neither of the old kernel's nor of the new one's."""
+    """An arrival in the next cycle belongs to no id, neither of the old kernel nor of the new one."""
     test = Window("few_ways", seed=2, window=4)
     dut = test.dut
 
@@ -325,7 +329,7 @@ def test_a_restart_closes_the_window_at_once():
 @pytest.mark.parametrize("name", ["one_set", "few_ways"])
 @pytest.mark.parametrize("wf", [0, 7])
 def test_a_completion_just_after_a_restart_is_of_no_open_id(name, wf):
-    """Though its id was open until then, and is opened again as soon as may be."""
+    """Even though its id was open until then and opens again as soon as possible."""
     test = Window(name, seed=2, window=1)
     dut = test.dut
 
@@ -354,6 +358,7 @@ def test_a_completion_just_after_a_restart_is_of_no_open_id(name, wf):
 
 @pytest.mark.parametrize("again", [1, 5, 8])
 def test_a_restart_during_the_sweep_begins_it_anew(again):
+    """1, 5 or 8 cycles after the first restart: no workgroup starts before a whole sweep has passed."""
     test = Window("more_ways_than_tiles", seed=2, window=4)
     dut, slots = test.dut, test.tracker.window_slots
 
@@ -378,6 +383,7 @@ def test_a_restart_during_the_sweep_begins_it_anew(again):
 
 
 def test_errors_are_reported_and_ignored():
+    """Ids opened twice, and completions of ids that are not open, among correct ones."""
     test = Window("few_ways", seed=3, window=4)
     rng, dut = random.Random(3), test.dut
 
@@ -407,6 +413,7 @@ def test_errors_are_reported_and_ignored():
 
 @pytest.mark.parametrize("tiles", [1, 2, 7])
 def test_a_wavefront_that_the_workgroup_does_not_have_completes_nothing(tiles):
+    """Every wavefront, with workgroups of 1, 2 and 7 tiles; its completion is reported as foreign."""
     test = Window("few_ways", seed=3, window=4)
     dut = test.dut
 
@@ -425,6 +432,7 @@ def test_a_wavefront_that_the_workgroup_does_not_have_completes_nothing(tiles):
 
 
 def test_no_more_workgroups_than_ids():
+    """After the last id the window stops; ids do not wrap."""
     test = Window("slots_are_all_ids", seed=4, window=100)
     test.bench.source(test.dut.dispatch, asks(*(Request(wg % 32) for wg in range(33))))
     test.bench.run(cycles=200, settle=40)

@@ -86,6 +86,7 @@ def same_block(geometry, tiles_per_block):
 @pytest.mark.parametrize("name", on_one(GEOMETRIES))
 @pytest.mark.parametrize("seed,idle,pause", [(1, 0, 0), (2, 0.3, 0.5), (3, 0, 0.9), (4, 0.8, 0)])
 def test_random_tiles(name, seed, idle, pause):
+    """1 to 8 tiles per block: one command when all have triggered, with first wavefront and smallest address."""
     geometry, rng = GEOMETRIES[name], random.Random(seed)
     tables = random_mappings(rng, geometry)
     tiles = make_tiles(rng, geometry, sizes(tables), 70)
@@ -99,6 +100,7 @@ def test_random_tiles(name, seed, idle, pause):
 
 @pytest.mark.parametrize("tiles_per_block", [1, 2, 8])
 def test_full_rate_even_on_one_block(tiles_per_block):
+    """It takes one trigger per cycle, all of one block."""
     geometry = GEOMETRIES["small"]
     tiles = [Trigger(1000 - i, 1, i % 8, i // 8 % 64)._asdict() for i in range(128)]
     bench, times = Bench(geometry, same_block(geometry, tiles_per_block), 1), []
@@ -110,6 +112,7 @@ def test_full_rate_even_on_one_block(tiles_per_block):
 
 
 def test_a_full_queue_holds_triggers_back_and_loses_nothing():
+    """Engines take no command: exactly the queue's depth is accepted."""
     geometry = GEOMETRIES["small"]
     bench = Bench(geometry, same_block(geometry, 2), 1)
     dut, accepted = bench.dut, []
@@ -140,6 +143,7 @@ def test_a_full_queue_holds_triggers_back_and_loses_nothing():
 @pytest.mark.parametrize("tiles_per_block", [2, 4])
 @pytest.mark.parametrize("moment", [1, 2, 3, 5, 9])
 def test_reset_forgets_open_blocks(moment, tiles_per_block):
+    """A reset with blocks partly complete: their counts start at 0."""
     geometry, per_region = GEOMETRIES["small"], [tiles_per_block] * 16
     bench, rng = Bench(geometry, same_block(geometry, tiles_per_block), moment), random.Random(moment)
     dut = bench.dut
@@ -170,6 +174,7 @@ def test_reset_forgets_open_blocks(moment, tiles_per_block):
 
 
 def test_reference_tells_of_shared_slots():
+    """The model raises an error if two open workgroups would share a counter."""
     model = DmaTableModel(GEOMETRIES["small"])
     model.accept(Trigger(0, 1, 0, 3), 2)
     with pytest.raises(ValueError, match="wg=11 shares a slot with open wg=3"):

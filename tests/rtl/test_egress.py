@@ -98,6 +98,7 @@ def expect(lines, tables, geometry):
 @pytest.mark.parametrize("name", on_one(GEOMETRIES, "default", "copies"))
 @pytest.mark.parametrize("seed,idle,pause", [(1, 0, 0), (2, 0.3, 0.3), (3, 0, 0.7), (4, 0.8, 0)])
 def test_random_lines(name, seed, idle, pause):
+    """Random tables, negative offsets, routes past the table's end, several routes: each packet as in the model."""
     geometry, rng = GEOMETRIES[name], random.Random(seed)
     tables = random_mappings(rng, geometry)
     lines = [random_line(rng, geometry, tables) for _ in range(200)]
@@ -122,6 +123,7 @@ def test_random_lines(name, seed, idle, pause):
 @pytest.mark.parametrize("event", [0, 1])
 @pytest.mark.parametrize("source", list(Source))
 def test_which_sources_fit_which_actions(send_stores, send_dma, event, source):
+    """Every kind of region with every source gives a packet or an error."""
     geometry = GEOMETRIES["default"]
     bench = Bench(geometry, equal_tables(geometry, send_stores=send_stores, send_dma=send_dma, event=event), 1)
     bench.source(bench.dut.line, [dict(address=5, bytes=1, op=Op.STORE, source=source, region=3, wf=1, wg=2)])
@@ -144,7 +146,7 @@ def numbered_routes(geometry, region):
     (0, 0, [1]), (0, 2, [1, 2, 3]), (2, 2, [3, 4, 5]), (4, 0, [5]), (4, 1, []), (3, 3, []), (6, 3, []), (5, 0, []),
     (7, 0, []), (7, 1, [])])
 def test_a_line_leaves_on_each_route_of_its_region(route, more, devices, source):
-    """In the order of the table; on none, with one error, if one of them lies past its end."""
+    """One to four routes, in table order; if one lies past the table's end there is one error and no packet."""
     geometry = GEOMETRIES["copies"]
     bench = Bench(geometry, numbered_routes(geometry, {"route": route, "more_routes": more}), 1)
     line = dict(address=64, bytes=64, op=Op.READ, source=source, region=1, wf=1, wg=2)
@@ -160,7 +162,7 @@ def test_a_line_leaves_on_each_route_of_its_region(route, more, devices, source)
 
 @pytest.mark.parametrize("name", ["default", "copies"])
 def test_regions_share_a_route(name):
-    """What they do with a tile stays their own."""
+    """Several regions use one route; what each does with its tiles stays its own."""
     geometry = GEOMETRIES[name]
     tables = numbered_routes(geometry, {"route": 3})
     tables["region"] = [entry | {"send_stores": number % 2, "send_dma": number // 2 % 2}
@@ -178,6 +180,7 @@ def test_regions_share_a_route(name):
 
 
 def test_a_line_on_several_routes_holds_the_next_one_up_for_a_cycle_each():
+    """The next line waits one cycle for each further route."""
     geometry = GEOMETRIES["copies"]
     bench, times = Bench(geometry, numbered_routes(geometry, {"more_routes": 2}), 1), []
     lines = [dict(address=i, bytes=64, op=Op.READ, source=Source.DMA, region=1, wf=0, wg=i) for i in range(30)]
@@ -189,7 +192,7 @@ def test_a_line_on_several_routes_holds_the_next_one_up_for_a_cycle_each():
 
 @pytest.mark.parametrize("operation, op", [(0, Op.STORE), (1, Op.UPDATE)])
 def test_a_packet_has_the_operation_of_its_route(operation, op):
-    """Whatever the line's, of which nothing else is ever asked."""
+    """Whatever operation the line itself names."""
     geometry = GEOMETRIES["default"]
     bench = Bench(geometry, equal_tables(geometry, send_stores=1, operation=operation), 1)
     bench.source(bench.dut.line, [dict(address=0, bytes=64, op=each, source=Source.LOCAL, region=1, wf=0, wg=0)
@@ -201,6 +204,7 @@ def test_a_packet_has_the_operation_of_its_route(operation, op):
 
 @pytest.mark.parametrize("share_of_errors", [0, 1])
 def test_full_rate(share_of_errors):
+    """One line per cycle, with and without errors."""
     geometry = GEOMETRIES["default"]
     bench = Bench(geometry, equal_tables(geometry, send_stores=1), 1)
     lines = [dict(address=i, bytes=64, op=Op.STORE, source=Source.DMA if share_of_errors and i % 2 else Source.LOCAL,
@@ -216,6 +220,7 @@ def test_full_rate(share_of_errors):
 @pytest.mark.parametrize("name, more", [("default", 0), ("copies", 2)])
 @pytest.mark.parametrize("source", [Source.LOCAL, Source.DMA, Source.REMOTE])
 def test_what_comes_while_it_is_to_forget_vanishes_and_what_was_inside_leaves(name, more, source):
+    """Lines of every source before, during and after `forget`: no error."""
     geometry = GEOMETRIES[name]
     action = "send_dma" if source == Source.DMA else "send_stores"
     bench = Bench(geometry, equal_tables(geometry, **{action: 1}, more_routes=more), 1)
@@ -241,7 +246,7 @@ def test_what_comes_while_it_is_to_forget_vanishes_and_what_was_inside_leaves(na
 @pytest.mark.parametrize("first", range(4))
 @pytest.mark.parametrize("cycles", range(1, 4))
 def test_a_line_that_does_not_fit_is_an_error_if_its_turn_is_not_forgotten(first, cycles):
-    """Its turn is in the cycle after the one in which it was taken; whatever comes then."""
+    """`forget` lasts 1 to 3 cycles from each cycle around the line's turn, one cycle after it was taken."""
     geometry = GEOMETRIES["default"]
     dut = Egress(geometry)
     bench, told = StreamBench(dut, 1), Counter()
@@ -264,6 +269,7 @@ def test_a_line_that_does_not_fit_is_an_error_if_its_turn_is_not_forgotten(first
 @pytest.mark.parametrize("name", ["default", "copies"])
 @pytest.mark.parametrize("moment", range(1, 6))
 def test_reset_in_flight(name, moment):
+    """A reset under traffic: empty, then as new."""
     geometry, rng = GEOMETRIES[name], random.Random(moment)
     tables = random_tables(rng, geometry, region={"send_stores": 1})
     bench = Bench(geometry, tables, moment)

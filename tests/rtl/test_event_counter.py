@@ -34,6 +34,7 @@ def simulate(testbench, **sizes):
 
 @pytest.mark.parametrize("clears", [0, 0.003, 0.3])
 def test_every_event_is_counted_once_through_every_carry(clears):
+    """Halves of 3 bits, random amounts, clearings and resets."""
     rng, most = random.Random(clears), []
 
     async def testbench(step, reset):
@@ -55,6 +56,7 @@ def test_every_event_is_counted_once_through_every_carry(clears):
 
 
 def test_a_carry_of_the_sizes_of_the_top():
+    """Halves of the top's size, 255 events per cycle, past the first carry."""
     async def testbench(step, reset):
         for cycle in range(600):
             assert await step(255) == max(0, cycle - 1) * 255
@@ -64,6 +66,7 @@ def test_a_carry_of_the_sizes_of_the_top():
 
 @pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
 def test_an_amount_that_could_carry_twice_in_a_row_is_refused():
+    """It raises a ValueError."""
     with pytest.raises(ValueError, match="amount_bits is 4; it must be less than half_bits \\(4\\)"):
         EventCounter(half_bits=4, amount_bits=4)
     gc.collect()  # the half-made block warns here, where the filter is, rather than later

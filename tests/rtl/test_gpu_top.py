@@ -49,6 +49,7 @@ pytestmark = pytest.mark.builds_rtl
 
 
 def test_identity_and_geometry():
+    """The registers hold the values that the driver expects."""
     gpu = Gpu()
     gpu.driver.check_identity(gpu.bus.read)
     assert gpu.read("ID").to_bytes(4, "big") == b"T3TT"
@@ -57,6 +58,7 @@ def test_identity_and_geometry():
 
 
 def test_registers_read_back(rng):
+    """Every writable register, in random order, through the bus of the top."""
     gpu = Gpu()
     registers = [(offset, register) for offset, register, region in gpu.driver.registers.all_registers()
                  if register.access == "rw"]
@@ -71,6 +73,7 @@ def test_registers_read_back(rng):
 
 @pytest.mark.parametrize("operation, op", [("store", STORE), ("update", UPDATE)])
 def test_a_packet_leaves_with_the_operation_of_its_route_and_no_other(operation, op):
+    """Store and update, on every lane, whatever operation the line names."""
     gpu = programmed()
     gpu.program(gpu.driver.remote_map(REMOTE_REGION, base=BASE, limit=LIMIT,
                                       to=[Destination(PEER, THERE, operation)]))
@@ -85,6 +88,7 @@ def test_a_packet_leaves_with_the_operation_of_its_route_and_no_other(operation,
 @pytest.mark.parametrize("offset, write", [(0x00C, True), (0x0F8, False), (0x3FC, True), (0x40C, True),
                                            (0x818, False), (0x1050, True)])
 def test_refused_transfers(offset, write):
+    """Unknown, unaligned and read-only accesses get an error from the bus of the top."""
     gpu = Gpu()
     with pytest.raises(BusError, match=f"register {offset:#05x}: .* refused"):
         gpu.bus.write(offset, 1) if write else gpu.bus.read(offset)
@@ -93,6 +97,7 @@ def test_refused_transfers(offset, write):
 
 @pytest.mark.parametrize("idle", [0.0, 0.4])
 def test_a_tiles_life(idle, seed):
+    """All lines but the last: nothing leaves. Then the last: one trigger, the reads, packets and the event."""
     gpu = programmed(seed=seed, idle=idle)
     for wg in range(3):
         play_a_tile(gpu, wg)
@@ -105,7 +110,7 @@ def test_a_tiles_life(idle, seed):
 @pytest.mark.parametrize("idle", [0.0, 0.4])
 @pytest.mark.parametrize("wg", range(3))
 def test_a_tile_that_only_arrives_waits_for_its_request(wg, idle, early, seed):
-    """Its narrower last wavefront tile stays, the others are sent on: not before the peer has room.
+    """It is not sent on before the peer has room; its narrower last wavefront tile stays here.
 
     However early they are complete; and before they are complete, not even then.
     """
@@ -149,7 +154,7 @@ def test_a_tile_that_only_arrives_waits_for_its_request(wg, idle, early, seed):
 
 
 def test_blocks_that_wait_for_an_engine(seed):
-    """All tiles of two workgroups complete at about the same time; each block is read once."""
+    """The tiles of two workgroups complete at about the same time; each block is read once."""
     gpu = programmed(seed=seed, memory_cycles=3)
     tiles = {(wg, wf): BASE + (wg * 8 + wf) * COLUMNS * PITCH for wg in range(2) for wf in range(8)}
     for wg in range(2):
@@ -173,6 +178,7 @@ def test_blocks_that_wait_for_an_engine(seed):
 
 
 def test_reset_in_flight(seed):
+    """Pulse the reset pin under traffic: registers, counters and head are reset, and the next tile runs as new."""
     gpu = programmed(seed=seed)
     gpu.dispatch(0, tiles=2)
     for address, size in lines():
@@ -197,6 +203,7 @@ def test_reset_in_flight(seed):
 
 
 def test_a_new_kernel_counts_from_zero(seed):
+    """After a restart the head is 0 and a second kernel runs like the first."""
     gpu = programmed(seed=seed)
     for _ in range(2):
         play_a_tile(gpu)
@@ -206,6 +213,7 @@ def test_a_new_kernel_counts_from_zero(seed):
 
 
 def test_a_compute_units_store_leaves_for_the_peer():
+    """A store to a remote region becomes a packet with the peer's address, id and region."""
     gpu = programmed()
     for number, (address, size) in enumerate(lines()):
         gpu.waiting[f"outbound[{number % LANES}]"].append(
@@ -219,6 +227,7 @@ def test_a_compute_units_store_leaves_for_the_peer():
 
 
 def test_a_tile_that_goes_both_ways_is_sent_once_however_long_its_event_waits():
+    """Six tiles that are sent and announced, with events blocked."""
     gpu = programmed()
     gpu.blocked = {"events"}
     tiles = complete_both_ways(gpu, 1, 6)
@@ -231,7 +240,7 @@ def test_a_tile_that_goes_both_ways_is_sent_once_however_long_its_event_waits():
 
 @pytest.mark.parametrize("moment", range(8))
 def test_what_happens_when_the_counters_are_cleared_counts_anew(moment):
-    """A packet in the cycle in which the write ends counts, one of the cycle before does not."""
+    """A packet in the cycle in which the write ends counts; one in the cycle before does not."""
     gpu = programmed()
     line = {"address": BASE, "bytes": 64, "op": UPDATE, "source": LOCAL, "region": REMOTE_REGION, "wf": 1, "wg": 2}
     gpu.waiting["outbound[0]"].append(line)
@@ -243,6 +252,7 @@ def test_what_happens_when_the_counters_are_cleared_counts_anew(moment):
 
 
 def test_ordinary_traffic_passes_unseen(rng):
+    """Accesses of region 0 give no update and no packet."""
     gpu = programmed(seed=rng.random(), idle=0.2)
     gpu.program(gpu.driver.open_memory(1, base=0, limit=1 << 36) + gpu.driver.plain_arrivals([1]))
     wanted = Counter()
@@ -258,6 +268,7 @@ def test_ordinary_traffic_passes_unseen(rng):
 
 
 def test_memory_hears_what_it_adds_of_each_region():
+    """Each region's sum, scale and rounding are on the ports; an unknown sum ends in an error."""
     least = GEOMETRIES["least"]
     geometry = replace(least, channel=replace(least.channel, sums="bf16-in-fp32+bf16-in-fixed"))
     with amaranth_gpu(geometry) as backend:
@@ -281,3 +292,4 @@ def test_memory_hears_what_it_adds_of_each_region():
         with pytest.raises(BusError):
             bus.write(at, register.field("sum").encode(NUMBERS["e4m3-in-fp32"]))
         assert driver.first_error(bus.read)["code"] == "sum_unknown"
+        assert bus.read(driver.registers["COUNT_ERRORS"].offset) == 1

@@ -45,7 +45,7 @@ pytestmark = pytest.mark.builds_rtl
 
 
 def test_commands_in_memory_copy_what_their_regions_say(seed):
-    """Behind a poll; the signal comes when all packets have left, a timestamp through a place that is used again."""
+    """After a poll; the signal follows the last packet, and a timestamp lies in a ring place that is used again."""
     gpu = QueueGpu(seed=seed, idle=0.3)
     gpu.commands(Command(5, POLL, FLAG, 0, 0, 0), copy_of(0), copy_of(1), Command(77, SIGNAL, SIGNALLED, 0, 0, 0))
     gpu.run(300)
@@ -77,7 +77,7 @@ class NarrowGpu(QueueGpu):
 
 @pytest.mark.slow
 def test_a_tile_that_goes_both_ways_raises_one_event_however_long_it_waits_to_be_sent():
-    """No line that was read comes back: engines and command table are full."""
+    """No read returns, so engines and command table are full."""
     gpu = NarrowGpu()
     gpu.blocked = {"packets"}
     tiles = complete_both_ways(gpu, 4, 8)
@@ -90,7 +90,7 @@ def test_a_tile_that_goes_both_ways_raises_one_event_however_long_it_waits_to_be
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", range(GEOMETRY.dma.engines))
 def test_a_signal_waits_for_an_engine_that_asks_for_no_line_yet(engine):
-    """Engines take turns; before the last copy all others have ended."""
+    """Engines take turns; all others have ended before the last copy."""
     gpu = NarrowGpu()
     gpu.commands(*(copy_of(wf) for wf in range(engine)))
     gpu.run(2000)
@@ -101,7 +101,7 @@ def test_a_signal_waits_for_an_engine_that_asks_for_no_line_yet(engine):
 
 
 def test_a_command_whose_turn_finds_its_engine_busy_goes_to_the_next():
-    """One of 896 lines, then short ones: the last one's turn is the engine's that walks the first and holds two."""
+    """One block of 896 lines, then short ones, so one engine's turn finds it full."""
     gpu, large = QueueGpu(memory_cycles=3), 6
     gpu.program(gpu.driver.dma_map(large, base=BASE, limit=LIMIT, to=[Destination(PEER, THERE)],
                                    row_bytes=4096, columns=14, pitch_bytes=4096, updates_per_element=1))
@@ -116,6 +116,7 @@ def test_a_command_whose_turn_finds_its_engine_busy_goes_to_the_next():
 
 
 def test_triggers_and_commands_in_memory_share_the_engines(seed):
+    """Tiles complete while a program of copies runs; the packets of both leave."""
     gpu = QueueGpu(seed=seed)
     gpu.commands(*(copy_of(wf) for wf in range(4, 7)), Command(1, SIGNAL, SIGNALLED, 0, 0, 0))
     complete(gpu, 4, DMA_REGION)
@@ -128,7 +129,7 @@ def test_triggers_and_commands_in_memory_share_the_engines(seed):
 
 @pytest.mark.parametrize("gpu", [QueueGpu, NarrowGpu])
 def test_a_broadcast_is_read_once_and_a_signal_waits_for_its_last_packet(gpu, seed):
-    """Also where the lines on the way are as few as may be: those that leave once more count again."""
+    """Also with as few lines under way as possible; repeated lines count again."""
     gpu, first, second, third = gpu(seed=seed), 4, 6, 7
     for region, devices in ((first, (1, 2, 3)), (second, (2, 3)), (third, (3,))):  # on the same routes
         gpu.program(gpu.driver.copy_map(region, base=BASE, limit=LIMIT, row_bytes=256, columns=4,
@@ -164,6 +165,7 @@ def test_a_trigger_is_sooner_than_a_poll():
 
 
 def test_a_soft_reset_empties_the_command_queue():
+    """A reset while a poll reads leaves no read under way; the queue then works as new."""
     gpu = QueueGpu()
     gpu.commands(Command(5, POLL, FLAG, 0, 0, 0), copy_of(0))
     gpu.run(100)
@@ -180,7 +182,7 @@ def test_a_soft_reset_empties_the_command_queue():
 
 @pytest.mark.parametrize("done", [*range(2 * GEOMETRY.dma.queue_commands), 9])
 def test_a_soft_reset_does_no_command_again(done):
-    """Of an idle queue, however far around its ring it is; the queue then counts from 0."""
+    """After 0 to 9 commands of an idle queue; the queue then counts from 0."""
     gpu = QueueGpu(memory_cycles=3)
     for number in range(done):
         gpu.commands(Command(100 + number, ADD, SIGNALLED, 0, 0, 0))
@@ -200,7 +202,7 @@ def test_a_soft_reset_does_no_command_again(done):
 @pytest.mark.parametrize("op", [SIGNAL, ADD])
 @pytest.mark.parametrize("reads", [1, 6, 12])
 def test_a_soft_reset_in_a_copy_sends_no_signal(op, reads):
-    """None of its packets has left; as many lines are read as in the middle of it, or all."""
+    """No packet of the copy has left; its lines are half read, or all read."""
     gpu = QueueGpu(memory_cycles=200)
     gpu.commands(copy_of(0), Command(1, op, SIGNALLED, 0, 0, 0))
     while sum(command["op"] == READ for command in gpu.dram) < reads:
@@ -214,6 +216,7 @@ def test_a_soft_reset_in_a_copy_sends_no_signal(op, reads):
 
 
 def test_a_soft_reset_waits_for_the_data_of_a_copy():
+    """STATUS shows `resetting` while data of the copy are outstanding."""
     gpu = QueueGpu()
     gpu.returning = None
     gpu.commands(copy_of(0))
@@ -224,6 +227,7 @@ def test_a_soft_reset_waits_for_the_data_of_a_copy():
 
 
 def test_a_soft_reset_takes_no_offered_signal_back():
+    """A signal that memory has not taken stays valid until it is taken."""
     gpu = QueueGpu(memory_cycles=3)
     gpu.blocked = {"queue_writes"}
     gpu.commands(Command(7, SIGNAL, SIGNALLED, 0, 0, 0))
@@ -276,7 +280,7 @@ class PipelinedGpu(QueueGpu):
 
 @pytest.mark.parametrize("resets", [1, 2, 3])
 def test_lines_that_come_after_forced_resets_are_no_commands(resets):
-    """Attack: reset in the middle, late response. As many lines are late as resets were forced; the ring is as new."""
+    """Attack: reset in the middle, late response. One late line per forced reset; each is dropped and reported."""
     gpu = PipelinedGpu()
     gpu.answers = 0
     gpu.commands(Command(0xBAD, SIGNAL, SIGNALLED, 0, 0, 0))
@@ -318,7 +322,7 @@ def test_a_late_line_before_the_new_rings_doorbell_is_no_command():
 
 
 def test_a_line_that_nobody_asked_for_is_no_command():
-    """Attack: unasked response. It waits at the queue's port before the doorbell rings."""
+    """Attack: unasked response, at the queue's port before the doorbell. It is dropped and reported."""
     gpu = QueueGpu(memory_cycles=3)
     gpu.answer = 0, Command(0xBAD, SIGNAL, SIGNALLED, 3, 2, 1)._asdict()
     gpu.run(50)
@@ -331,7 +335,7 @@ def test_a_line_that_nobody_asked_for_is_no_command():
 
 
 def test_a_soft_reset_waits_for_a_line_that_an_earlier_one_did_not():
-    """Attack: two resets, the second without a limit; a silent memory is told by the watchdog."""
+    """Attack: two resets, the second without a limit; the watchdog reports a silent memory."""
     gpu = PipelinedGpu()
     gpu.answers = 0
     gpu.commands(Command(0xBAD, SIGNAL, SIGNALLED, 0, 0, 0))
@@ -359,7 +363,7 @@ BAD_COMMANDS = {
 
 @pytest.mark.parametrize("error", BAD_COMMANDS)
 def test_a_command_that_fails_halts_the_queue(error):
-    """No signal says that it was done. The driver repairs what was refused, or skips a copy, and the queue goes on."""
+    """No signal follows. The driver repairs the command, or skips a copy, and the queue continues."""
     gpu, bad = QueueGpu(), BAD_COMMANDS[error]
     halted = {"queue_busy", "queue_halted"} | ({"copy_failed"} if bad.op == COPY else set())
     gpu.commands(bad, SIGNALS)
@@ -381,7 +385,7 @@ def test_a_command_that_fails_halts_the_queue(error):
 
 
 def test_a_copy_that_failed_is_done_again_before_its_signal():
-    """Software writes both anew, in the places that are not done, and skips the copy that failed."""
+    """Software rewrites copy and signal in the places that are not done, then skips the failed copy."""
     gpu = QueueGpu()
     gpu.commands(copy_of(0)._replace(address=LIMIT + 4096), SIGNALS)
     gpu.run(1500)
@@ -397,6 +401,7 @@ def test_a_copy_that_failed_is_done_again_before_its_signal():
 
 
 def test_a_command_that_is_refused_can_be_skipped():
+    """The error names the command; after the skip the commands behind it run."""
     gpu = QueueGpu()
     gpu.commands(SIGNALS._replace(op=5), SIGNALS, SIGNALS._replace(op=6), SIGNALS._replace(value=8))
     for values in ([], [7], [7, 8]):
@@ -408,6 +413,7 @@ def test_a_command_that_is_refused_can_be_skipped():
 
 @pytest.mark.parametrize("lane", range(LANES))
 def test_no_signal_follows_data_that_a_lane_refused(lane):
+    """Lines of the copy refused in each lane: an error, and the queue halts."""
     gpu = QueueGpu(memory_cycles=200)
     gpu.commands(copy_of(0), SIGNALS)
     while len(gpu.returning) < 12:
@@ -426,7 +432,7 @@ def test_no_signal_follows_data_that_a_lane_refused(lane):
 
 @pytest.mark.parametrize("gpu", [QueueGpu, NarrowGpu])
 def test_a_signal_waits_for_the_queues_own_copies_alone(gpu, seed):
-    """Data of a trigger do not come; in the end they do. Where few lines may be under way its engine walks on."""
+    """Data of a trigger do not arrive until the end, and the signal does not wait for them."""
     gpu = gpu(seed=seed, memory_cycles=90)
     complete(gpu, 1, DMA_REGION)
     while not gpu.returning:
@@ -447,7 +453,7 @@ def test_a_signal_waits_for_the_queues_own_copies_alone(gpu, seed):
 
 
 def test_a_trigger_that_fails_holds_up_no_signal():
-    """Its data, beside a copy's, are refused in the lanes, and one more line comes than it asked for."""
+    """A trigger's data are refused next to a copy's, and one line more arrives than was requested."""
     gpu = QueueGpu(memory_cycles=200)
     complete(gpu, 1, DMA_REGION)
     gpu.commands(copy_of(6)._replace(region=6), SIGNALS)
@@ -464,7 +470,7 @@ def test_a_trigger_that_fails_holds_up_no_signal():
 
 @pytest.mark.parametrize("lane", range(LANES))
 def test_no_signal_follows_data_that_nobody_asked_for(lane):
-    """They may have come in the place of the copy's."""
+    """Unrequested data may have arrived in place of the copy's data."""
     gpu = QueueGpu(memory_cycles=200)
     gpu.commands(copy_of(0), SIGNALS)
     while len(gpu.returning) < 12:
@@ -479,6 +485,7 @@ def test_no_signal_follows_data_that_nobody_asked_for(lane):
 
 @pytest.mark.parametrize(("done", "doorbell"), [(0, 5), (2, 7), (3, 2), (3, 0), (6, 11), (6, 5)])
 def test_a_doorbell_beyond_the_ring_or_backwards_is_refused(done, doorbell):
+    """It is reported, and no command runs."""
     gpu = QueueGpu(memory_cycles=3)
     for number in range(done):
         gpu.commands(SIGNALS._replace(value=number))
@@ -493,6 +500,7 @@ def test_a_doorbell_beyond_the_ring_or_backwards_is_refused(done, doorbell):
 
 
 def test_a_doorbell_before_the_restart_is_refused():
+    """A doorbell while the GPU is stopped is reported and not done."""
     gpu = QueueGpu()
     gpu.soft_reset()
     gpu.commands(SIGNALS)
@@ -501,9 +509,25 @@ def test_a_doorbell_before_the_restart_is_refused():
     assert not gpu.run(300).writes and not gpu.busy()
 
 
+def test_a_doorbell_in_any_cycle_of_a_soft_reset_is_refused():
+    """Attack: two things in one cycle. Also in the cycle in which everything is cleared, and around it."""
+    gpu = QueueGpu(memory_cycles=3)
+    for cycles in range(60):
+        gpu.program(gpu.driver.soft_reset(16))
+        gpu.backend.step(cycles)
+        gpu.write_meanwhile("DOORBELL", 1)
+        gpu.run(4)
+        assert gpu.error()["code"] == "doorbell_refused", cycles
+        gpu.program(gpu.driver.clear_error())
+        gpu.run(60 + 2 * GEOMETRY.tracker.window_slots)
+        assert gpu.busy() == {"reset_done"}
+    gpu.restart()
+    assert not gpu.run(300).writes and not gpu.busy()
+
+
 @pytest.mark.parametrize("is_open", [False, True])
 def test_a_signal_that_arrives_is_checked(is_open):
-    """As everything from a peer: 4 bytes of DMA under region 0."""
+    """4 bytes of DMA under region 0 are checked like every arrival: written to open memory, refused elsewhere."""
     gpu = QueueGpu()
     gpu.program(gpu.driver.open_memory(1, base=FLAG, limit=FLAG + 64)
                 + gpu.driver.plain_arrivals([1] if is_open else []))
@@ -516,6 +540,7 @@ def test_a_signal_that_arrives_is_checked(is_open):
 
 @pytest.mark.parametrize("hang", QUEUE_HANGS, ids=lambda hang: hang.__name__)
 def test_a_queue_that_hangs_is_told_with_what_waits(hang):
+    """A poll that never succeeds, blocked reads or words, a line that never arrives: STATUS and watchdog."""
     gpu = QueueGpu(memory_cycles=3)
     hang(gpu)
     busy = {"queue_busy"}  # a poll's line is owed now and then
@@ -525,7 +550,7 @@ def test_a_queue_that_hangs_is_told_with_what_waits(hang):
 
 
 def test_commands_that_are_done_are_no_hang():
-    """Nothing else moves: a poll that comes true in each period, none of whose reads is of anything that is tracked."""
+    """Only the queue moves: one poll succeeds in each watchdog period, and nothing it reads is tracked."""
     gpu = QueueGpu(memory_cycles=3)
     gpu.program(gpu.driver.watchdog(2 * WATCHDOG_PERIOD))
     for number in range(12):

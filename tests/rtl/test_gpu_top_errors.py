@@ -40,6 +40,7 @@ pytestmark = pytest.mark.builds_rtl
 
 
 def test_the_first_error_stays():
+    """A second error changes neither code nor details until the first is cleared."""
     gpu = programmed()
     gpu.access("compute", BASE, 64, region=9, wf=3, wg=77)
     gpu.run(60)
@@ -53,6 +54,7 @@ def test_the_first_error_stays():
 
 
 def test_errors_of_one_cycle_are_all_counted():
+    """Attack: two things in one cycle. All lanes report at once, and COUNT_ERRORS has them all."""
     gpu = programmed()
     for lane in range(LANES):
         gpu.waiting[f"outbound[{lane}]"].append(
@@ -73,7 +75,7 @@ UNLAWFUL = {
 
 @pytest.mark.parametrize("what", UNLAWFUL)
 def test_an_arrival_that_is_not_lawful_is_neither_written_nor_counted(what):
-    """A peer's packet goes nowhere, and the error says which; what is lawful arrives as ever."""
+    """One packet for each reason among lawful ones: the error has its details, the others arrive."""
     gpu = programmed()
     gpu.program([gpu.driver._entry_write("region", 10, "REGION_ACTIONS", send_stores=1, arrivals=1)])
     lawful = {"address": BASE, "bytes": 64, "op": UPDATE, "source": DMA, "region": EVENT_REGION, "wf": 5, "wg": 3}
@@ -89,6 +91,7 @@ def test_an_arrival_that_is_not_lawful_is_neither_written_nor_counted(what):
 
 
 def test_refused_arrivals_of_all_channels_are_counted():
+    """Ten per channel: none reaches DRAM or the Tracker, and the counter has all of them."""
     gpu = programmed()
     for number in range(10 * CHANNELS):
         gpu.access("inbound", BASE + number * GEOMETRY.channel.interleave_bytes, 64, source=REMOTE, region=2)
@@ -98,7 +101,7 @@ def test_refused_arrivals_of_all_channels_are_counted():
 
 
 def test_what_is_refused_shows_in_the_next_cycle_by_channel(seed):
-    """In every cycle, with all channels at work: models drop what they know of a request by it."""
+    """Checked in every cycle with all channels busy, because models discard a request by it."""
     gpu = programmed(seed=seed, idle=0.3)
     rng, told = gpu.random, 0
 
@@ -118,7 +121,7 @@ def test_what_is_refused_shows_in_the_next_cycle_by_channel(seed):
 
 
 def test_arrivals_of_every_channel_are_checked():
-    """By the same ranges, regions and window, whose first workgroups have finished."""
+    """Each reason in each of 8 channels, after the first workgroups have finished: error, DRAM, counter."""
     gpu = programmed()
     for wg in range(2):
         play_a_tile(gpu, wg)
@@ -144,7 +147,7 @@ def test_arrivals_of_every_channel_are_checked():
 @pytest.mark.parametrize("op", [STORE, UPDATE])
 @pytest.mark.parametrize("channel", range(CHANNELS))
 def test_a_store_of_this_gpu_that_is_not_of_one_line_is_refused(channel, op):
-    """Attack: corner widths. Every other size at every offset is taken; compute is never held up."""
+    """Attack: corner widths. 0 to 127 bytes across line and block ends, in every channel; compute never waits."""
     gpu, line = programmed(), in_channel(channel) // 64 * 64
     refused, written = [], []
     for offset, size in [(0, 0), (63, 0), (0, 65), (0, 127), (63, 2), (32, 33), (1, 64), (63, 1), (0, 64), (32, 32)]:
@@ -176,7 +179,7 @@ def test_stores_that_are_refused_in_one_cycle_are_told_by_the_lowest_channel():
 
 
 def test_no_read_overtakes_a_store_into_the_next_block():
-    """Attack: corner widths. The store over a block's end is refused, so its tile is not sent on without its bytes."""
+    """Attack: corner widths. The store across a block's end is refused, so its tile is not sent incomplete."""
     gpu = programmed()
     gpu.blocked = {"retirement"}
     gpu.program(gpu.driver.dma_map(6, base=BASE, limit=LIMIT, to=[Destination(PEER, THERE)], row_bytes=64, columns=1,
@@ -188,7 +191,7 @@ def test_no_read_overtakes_a_store_into_the_next_block():
 
 
 def test_eight_bytes_of_a_peer_stop_nothing():
-    """A way for each, for one of which nobody will ever send the rest: the window's tiles go on, or are told."""
+    """A peer's stray bytes are refused. Partial tiles that fill a set cost the next tile an error; others go on."""
     gpu = programmed()
     t = GEOMETRY.tracker
     for number in range(1, t.ways + 1):  # foreign workgroups never reach the Tracker
@@ -223,7 +226,7 @@ def test_full_sets_of_several_banks_are_all_counted():
 
 @pytest.mark.parametrize("wg", range(GEOMETRY.tracker.banks))
 def test_an_arrival_under_another_tiles_region_does_not_make_a_tile_fire(wg):
-    """A region with a quarter of the threshold, as open to arrivals as the tile's own; in each bank."""
+    """A region with a quarter of the threshold, also open to arrivals; tried in each bank."""
     gpu, other = programmed(), 5
     gpu.program(gpu.driver.event_map(other, base=BASE, limit=LIMIT, tile_bytes=ROW * COLUMNS // 2,
                                      updates_per_element=1, arrivals=[0]))
@@ -250,7 +253,7 @@ def test_an_arrival_under_another_tiles_region_does_not_make_a_tile_fire(wg):
 @pytest.mark.parametrize("missing", [0, 1])
 @pytest.mark.parametrize("tiles", [1, 2, 7])
 def test_a_wavefront_that_no_workgroup_has_leaves_nothing(tiles, missing):
-    """Not in the Tracker, not in memory: of what a peer sends for it nothing completes, here or in the next kernel.
+    """Attack: a lying peer. All bytes of such a tile, or all but a line: nothing stays in Tracker or memory.
 
     A complete tile would leave the Tracker again; one that lacks a line would stay.
     """
@@ -277,7 +280,7 @@ def test_a_wavefront_that_no_workgroup_has_leaves_nothing(tiles, missing):
 
 @pytest.mark.parametrize("side, source", [("compute", LOCAL), ("inbound", DMA)])
 def test_bytes_of_a_tile_that_its_workgroup_does_not_have_stay_until_it_is_whole_or_reset(side, source):
-    """And say so: the Tracker is occupied, the watchdog names a tile that lacks bytes, and no restart is taken."""
+    """STATUS and watchdog show them, and no restart is accepted."""
     gpu = programmed()
     gpu.program(gpu.driver.watchdog(2 * WATCHDOG_PERIOD))
     tile = 2 * list(lines())
@@ -311,7 +314,7 @@ def test_bytes_of_a_tile_that_its_workgroup_does_not_have_stay_until_it_is_whole
 
 
 def test_a_tile_that_its_workgroup_does_not_have_does_not_finish_it():
-    """A workgroup at the edge has fewer than others: what fills another of its wavefronts is not one of its tiles."""
+    """A workgroup at the edge has fewer tiles; completing another wavefront does not count as one of them."""
     gpu = programmed()
     gpu.dispatch(0, tiles=1)
     gpu.run(60)
@@ -326,7 +329,7 @@ def test_a_tile_that_its_workgroup_does_not_have_does_not_finish_it():
 @pytest.mark.parametrize("side, source", [("compute", LOCAL), ("inbound", DMA)])
 @pytest.mark.parametrize("tiles", [1, 2, 4, 7])
 def test_a_tile_that_its_workgroup_does_not_have_goes_nowhere(tiles, side, source):
-    """No event, no read, no tile of a block or group; those that it has go as ever, before and after, back to back."""
+    """Workgroups of 1, 2, 4 and 7 tiles: no event or read for it; the real tiles go on, before and after."""
     gpu = programmed()
     gpu.program(gpu.driver.unmap(DMA_REGION) + gpu.driver.dma_map(
         DMA_REGION, base=BASE, limit=LIMIT, to=[Destination(PEER, THERE)], row_bytes=64, columns=1, pitch_bytes=64,
@@ -347,6 +350,7 @@ def test_a_tile_that_its_workgroup_does_not_have_goes_nowhere(tiles, side, sourc
 
 
 def test_a_workgroup_that_is_finished_takes_no_more_arrivals():
+    """A packet for it is refused with its details and not written."""
     gpu = programmed()
     play_a_tile(gpu, 0)
     gpu.access("inbound", BASE, 64, source=DMA, region=EVENT_REGION, wg=0)
@@ -355,6 +359,7 @@ def test_a_workgroup_that_is_finished_takes_no_more_arrivals():
 
 
 def test_ids_are_opened_out_of_order_but_once():
+    """Opening an id a second time is an error with its details; the head waits for the smallest."""
     gpu = programmed()
     for wg in (2, 0, 1):
         gpu.dispatch(wg, tiles=1)
@@ -366,6 +371,7 @@ def test_ids_are_opened_out_of_order_but_once():
 
 
 def test_a_tile_with_too_many_bytes():
+    """Bytes past the threshold are an error with workgroup, wavefront, region and address."""
     gpu = programmed()
     gpu.dispatch(0, tiles=1)
     for size in (*[64] * (2 * ROW * COLUMNS // 64 - 1), 32, 64):
@@ -377,6 +383,7 @@ def test_a_tile_with_too_many_bytes():
 
 
 def test_accesses_that_join_are_counted_in_every_channel():
+    """COUNT_COALESCED grows by the accesses joined in each channel."""
     gpu = programmed()
     for c in range(CHANNELS):
         for _ in range(3):
@@ -386,6 +393,7 @@ def test_accesses_that_join_are_counted_in_every_channel():
 
 
 def test_a_tile_for_a_workgroup_that_never_started():
+    """Its completion is an error and moves no head."""
     gpu = programmed()
     for _ in range(2 * ROW * COLUMNS // 64):
         gpu.access("compute", BASE, 64, region=EVENT_REGION, wg=4)
@@ -395,7 +403,7 @@ def test_a_tile_for_a_workgroup_that_never_started():
 
 
 def test_a_block_that_leaves_its_region():
-    """Only lines inside are read."""
+    """The line outside is an error; only lines inside are read."""
     gpu = programmed()
     start = LIMIT - 2 * PITCH - 64
     gpu.dispatch(0, tiles=1)
@@ -412,6 +420,7 @@ def test_a_block_that_leaves_its_region():
 @pytest.mark.parametrize("source, region", [(LOCAL, DMA_REGION), (REMOTE, REMOTE_REGION), (LOCAL, EVENT_REGION)])
 @pytest.mark.parametrize("lane", range(LANES))
 def test_a_line_that_must_not_leave(source, region, lane):
+    """A line whose region sends nothing of its source is an error and no packet."""
     gpu = programmed()
     gpu.waiting[f"outbound[{lane}]"].append(
         {"address": BASE, "bytes": 64, "op": UPDATE, "source": source, "region": region, "wf": 1, "wg": 2})
@@ -423,6 +432,7 @@ def test_a_line_that_must_not_leave(source, region, lane):
 @pytest.mark.parametrize("region", [DMA_REGION, REMOTE_REGION, 0])
 @pytest.mark.parametrize("lane", range(LANES))
 def test_data_that_nobody_asked_for_do_not_leave(region, lane):
+    """On one lane and on all at once, for regions that send or not: no packet, one error with details for each."""
     gpu = programmed()
     gpu.waiting[f"outbound[{lane}]"].append(
         {"address": BASE, "bytes": 64, "op": READ, "source": DMA, "region": region, "wf": 1, "wg": 2})
@@ -433,7 +443,7 @@ def test_data_that_nobody_asked_for_do_not_leave(region, lane):
 
 @pytest.mark.parametrize("asked, sent", [(1, 2), (1, LANES), (2, LANES), (12, 13), (12, 12 + LANES)])
 def test_no_more_data_leave_than_were_asked_for(asked, sent):
-    """Data come on all lanes at once; as many packets leave as lines were read, and each of the others is an error."""
+    """Data arrive on all lanes at once: as many packets as lines requested, and an error for each of the others."""
     gpu = programmed()
     gpu.program(gpu.driver.unmap(DMA_REGION) + gpu.driver.dma_map(
         DMA_REGION, base=BASE, limit=LIMIT, to=[Destination(PEER, THERE)], row_bytes=64, columns=asked,
@@ -455,7 +465,7 @@ def test_no_more_data_leave_than_were_asked_for(asked, sent):
 
 
 def test_refused_lines_of_dma_do_not_hold_the_next_ones_up():
-    """A region is unmapped while its data are on the way, again and again: the engines go on asking for lines."""
+    """A region is unmapped while its data are under way, repeatedly; engines still request every later line."""
     gpu = programmed()
     tiles = GEOMETRY.dma.outstanding_lines // 10
     mapping, unmapping = mappings(gpu.driver), gpu.driver.unmap(DMA_REGION)
@@ -477,6 +487,7 @@ def test_refused_lines_of_dma_do_not_hold_the_next_ones_up():
 
 
 def test_errors_after_the_first_are_counted_and_show():
+    """STATUS shows that more followed, and the counter has their number."""
     gpu = programmed()
     for wg in range(3):
         assert ("error_overflow" in gpu.status()) == (wg > 1)

@@ -62,6 +62,7 @@ def forced(gpu: Gpu, go_on=lambda gpu: None) -> Gpu:
 
 
 def test_a_soft_reset_ends_though_data_never_come():
+    """Lost read data: the reset is forced at its limit with an error, and the next kernel is as new."""
     gpu = programmed()
     complete(gpu, 1, DMA_REGION)
     gpu.run(300)
@@ -70,12 +71,14 @@ def test_a_soft_reset_ends_though_data_never_come():
 
 
 def test_a_soft_reset_ends_though_a_peer_sends_what_it_may_not():
+    """A peer goes on sending unlawful packets: the reset is forced at its limit, the next kernel is as new."""
     def unlawful(gpu: Gpu) -> None:
         gpu.access("inbound", BASE, 64, source=DMA, region=9)
     play_a_tile(forced(programmed(), unlawful))
 
 
 def test_data_that_nobody_asked_for_are_an_error_and_hold_up_no_reset():
+    """One line on every lane: no packet, an idle STATUS, and the next kernel is as new."""
     gpu = programmed()
     stray = {"address": BASE, "bytes": 64, "op": READ, "source": DMA, "region": DMA_REGION, "wf": 0, "wg": 0}
     for lane in range(LANES):
@@ -90,7 +93,7 @@ def test_data_that_nobody_asked_for_are_an_error_and_hold_up_no_reset():
 
 
 def test_a_soft_reset_that_is_forced_still_counts_what_the_link_has_not_taken():
-    """Data that wait in the lanes then leave later, without an error, and are not taken for the next kernel's."""
+    """Data that wait in the lanes leave later without an error, and are not taken for the next kernel's."""
     gpu = programmed()
     complete(gpu, 1, DMA_REGION)
     gpu.run(300)
@@ -116,6 +119,7 @@ def test_a_soft_reset_that_is_forced_still_counts_what_the_link_has_not_taken():
 
 
 def test_a_soft_reset_without_a_limit_waits():
+    """It waits until a second soft reset gives a limit, and ends then with `reset_forced`."""
     gpu = programmed()
     complete(gpu, 1, DMA_REGION)
     gpu.run(300)
@@ -133,7 +137,7 @@ def test_a_soft_reset_without_a_limit_waits():
     (5, 5, True), (5, 4, True), (5, 0, True), (5, 6, False), (5, 132, False), (5, 133, True), (255, 1, False),
     (255, 127, False), (255, 128, True), (1, 255, True)])
 def test_a_restart_whose_number_does_not_follow_is_refused(before, number, refused):
-    """Not 0, not the same again, not one of the past: peers would count as restarted that are not."""
+    """Not 0, not the current one, not a past one: otherwise peers that have not restarted would count as restarted."""
     gpu = programmed()
     for kernel in sorted({100, 200, before}) if before > 128 else [before] * (before != 1):
         gpu.restart(kernel)
@@ -155,12 +159,14 @@ def refused_restart(gpu: Gpu) -> None:
 
 
 def test_a_restart_that_is_refused_leaves_what_the_monitor_measured():
+    """Its threshold stays chosen."""
     gpu = measured()
     refused_restart(gpu)
     assert "monitor_done" in gpu.status() and gpu.read("CHOSEN_THRESHOLD") == 3
 
 
 def test_a_restart_that_is_refused_leaves_the_groups_that_are_ready():
+    """Groups that were ready are still ready."""
     gpu = programmed()
     gpu.program(gpu.driver.ready_table(1))
     gpu.restart()
@@ -172,7 +178,7 @@ def test_a_restart_that_is_refused_leaves_the_groups_that_are_ready():
 
 
 def test_a_restart_beside_a_soft_reset_is_refused():
-    """In one write; no peer is told of another kernel."""
+    """Both in one write; a peer hears of the soft reset only."""
     gpu = programmed()
     gpu.program(gpu.driver.heads(9, sends_to=(), receives_from=(4,)))
     gpu.run(50)
@@ -181,10 +187,11 @@ def test_a_restart_beside_a_soft_reset_is_refused():
                  gpu.driver._write("CONTROL", soft_reset=1, restart=1)])
     assert gpu.error()["code"] == "restart_refused" and "resetting" in gpu.status()
     gpu.run(50)
-    assert not gpu.heads
+    assert [head["epoch"] for head in gpu.heads] == [0]
 
 
 def test_a_peer_that_was_never_heard_has_not_restarted():
+    """A workgroup that reaches the peer waits until its first head arrives."""
     gpu = programmed()
     gpu.dispatch(0, tiles=1, there=1)
     gpu.run(100)
@@ -200,7 +207,7 @@ def test_a_peer_that_was_never_heard_has_not_restarted():
 
 
 def test_a_restart_that_comes_too_early_begins_nothing():
-    """No peer is told, so that none sends what would be lost; the soft reset goes on."""
+    """No peer hears of the new kernel, so none sends data that would be lost; the soft reset goes on."""
     gpu = programmed()
     gpu.program(gpu.driver.heads(9, sends_to=(1,), receives_from=(4,)))
     gpu.run(50)
@@ -209,7 +216,7 @@ def test_a_restart_that_comes_too_early_begins_nothing():
     gpu.run(50)
     gpu.program(gpu.driver.restart(2))
     gpu.run(100)
-    assert gpu.error()["code"] == "restart_refused" and "resetting" in gpu.status() and not gpu.heads
+    assert gpu.error()["code"] == "restart_refused" and "resetting" in gpu.status()
     gpu.run(4000)
     assert "reset_done" in gpu.status() and [(one["head"], one["epoch"]) for one in gpu.heads] == [(0, 0)]
     gpu.program(gpu.driver.clear_error() + gpu.driver.restart(2))
@@ -218,6 +225,7 @@ def test_a_restart_that_comes_too_early_begins_nothing():
 
 
 def test_a_restart_with_a_tile_in_the_tracker_is_refused():
+    """Error `restart_refused`; STATUS still shows the occupied Tracker."""
     gpu = programmed()
     gpu.dispatch(0, tiles=1)
     gpu.access("inbound", BASE, 64, source=DMA, region=EVENT_REGION, wf=7)
@@ -284,7 +292,7 @@ LEFT_INSIDE = {
 
 @pytest.mark.parametrize("left", LEFT_INSIDE, ids=lambda left: left.__name__)
 def test_a_restart_with_anything_of_the_kernel_inside_is_refused(left):
-    """Attack: reset in the middle. It would count for the next kernel; when it is out, the restart is taken."""
+    """Attack: reset in the middle. Each place that can hold something; once it is empty the restart is accepted."""
     gpu = programmed()
     left(gpu)
     gpu.run(4000 if left is complete_tiles_that_wait_for_engines else 500)
@@ -309,7 +317,7 @@ def test_a_restart_with_anything_of_the_kernel_inside_is_refused(left):
 
 
 def test_a_restart_in_any_cycle_of_a_tiles_way_is_refused():
-    """Attack: two things in one cycle. From its last byte's arrival to what comes of it, on both ways."""
+    """Attack: two things in one cycle. From the last byte's arrival to the event, and to the last packet."""
     for region, came in ((EVENT_REGION, "events"), (DMA_REGION, "packets")):
         for cycles in range(0, 60, 3):
             gpu = programmed(memory_cycles=3)
@@ -333,7 +341,7 @@ def test_a_restart_in_any_cycle_of_a_tiles_way_is_refused():
 
 
 def test_a_restart_with_a_trigger_in_the_tracker_is_refused():
-    """Nobody takes events: it has let its tile go, and waits."""
+    """Events are blocked: the entry is free, but its trigger still waits."""
     gpu = programmed()
     gpu.blocked = {"events"}
     complete(gpu, 6, EVENT_REGION)
@@ -350,6 +358,7 @@ def test_a_restart_with_a_trigger_in_the_tracker_is_refused():
     {"head": (1 << 17) - 1}, {"head": (1 << 16) + 1}, {"head": 3}, {"head": 60, "sender": 2},
     {"head": 60, "epoch": 255}, {"head": 60, "epoch": 0}], ids=str)
 def test_a_head_that_the_peer_cannot_have_opens_no_window(lie):
+    """Past the last id, backwards, of another sender, or of kernel 0 or 255: refused with its details."""
     gpu = programmed()
     gpu.program(gpu.driver.window(2, workgroups=4) + gpu.driver.heads(9, sends_to=(1, 2), receives_from=()))
     gpu.hear(5, source=1)
@@ -364,11 +373,88 @@ def test_a_head_that_the_peer_cannot_have_opens_no_window(lie):
     assert not gpu.held
 
 
+def listened(gpu: Gpu, kernel: int) -> None:
+    """A kernel with a head above 0, of which GPU 4 was told; then the link takes no heads."""
+    gpu.program(gpu.driver.window(2, workgroups=3) + gpu.driver.heads(9, sends_to=(), receives_from=(4,)))
+    gpu.restart(kernel)
+    gpu.run(2 * GEOMETRY.tracker.window_slots)
+    gpu.dispatch(0, tiles=0)
+    gpu.run(40)
+    assert gpu.heads[-1] == {"head": 1, "epoch": kernel, "source": 9, "device": 4}
+    gpu.blocked.add("heads")
+
+
+@pytest.mark.parametrize("number", [1, 4, 5, 6, 140])
+@pytest.mark.parametrize("limit", [None, 1024])
+def test_a_peer_hears_of_a_soft_reset_before_the_next_kernel(number, limit):
+    """Attack: reset of one side. The link takes no heads for 3,000 cycles; the next kernel may have any number."""
+    gpu = programmed()
+    listened(gpu, 5)
+    gpu.program(gpu.driver.soft_reset(16, limit_cycles=limit))
+    gpu.run(3000)
+    if limit is None:
+        assert "resetting" in gpu.status() and "heads_busy" in gpu.status()
+        gpu.blocked = set()
+        gpu.run(200)
+    else:
+        assert gpu.error()["code"] == "reset_forced"
+        gpu.program(gpu.driver.clear_error())
+    assert "reset_done" in gpu.status()
+    gpu.restart(number)
+    gpu.run(200)
+    gpu.blocked = set()
+    gpu.run(100)
+    assert gpu.error() is None
+    assert [(head["head"], head["epoch"]) for head in gpu.heads if head["device"] == 4][-3:] == [
+        (1, 5), (0, 0), (0, number)]
+
+
+@pytest.mark.parametrize("quiet", [16, 500])
+def test_a_soft_reset_ends_after_peers_have_heard_of_it(quiet):
+    """The link takes its head after 700 cycles, and QUIET cycles more pass before `reset_done`."""
+    gpu = programmed()
+    listened(gpu, 5)
+    gpu.program(gpu.driver.soft_reset(quiet))
+    gpu.run(700)
+    gpu.blocked = set()
+    gpu.run(10)
+    assert gpu.heads[-1]["epoch"] == 0
+    gpu.run(quiet - 12)
+    assert "resetting" in gpu.status()
+    gpu.run(300)
+    assert "reset_done" in gpu.status()
+
+
+def test_a_workgroup_before_the_first_kernel_tells_no_head():
+    """The window moves on, but a peer would refuse a head above 0 of no kernel."""
+    gpu = Gpu()
+    gpu.program(mappings(gpu.driver) + gpu.driver.heads(9, sends_to=(), receives_from=(4,)))
+    gpu.dispatch(0, tiles=0)
+    gpu.run(60)
+    assert gpu.get("head") == 1
+    gpu.restart(1)
+    gpu.run(60)
+    assert {(head["head"], head["epoch"]) for head in gpu.heads} == {(0, 0), (0, 1)} and gpu.error() is None
+
+
+def test_a_restart_right_after_peers_were_written_is_accepted():
+    """As a driver does it after a soft reset; both GPUs that are told hear of the kernel."""
+    gpu = programmed()
+    gpu.soft_reset()
+    gpu.blocked.add("heads")
+    gpu.program(gpu.driver.heads(9, sends_to=(), receives_from=(4, 5)))
+    gpu.restart(1)
+    assert gpu.error() is None
+    gpu.blocked = set()
+    gpu.run(40)
+    assert {head["device"]: head["epoch"] for head in gpu.heads} == {4: 1, 5: 1}
+
+
 # What a soft reset forgets
 
 
 def test_a_soft_reset_forgets_a_tile_that_is_partly_updated():
-    """A third of a tile is left of a kernel that was aborted; a restart alone would let the next one's fire early."""
+    """A third of a tile is left by an aborted kernel; without the reset the next kernel's tile would trigger early."""
     gpu = programmed()
     gpu.dispatch(0, tiles=2)
     for address, size in list(lines())[:8]:
@@ -383,6 +469,7 @@ def test_a_soft_reset_forgets_a_tile_that_is_partly_updated():
 
 
 def test_a_soft_reset_forgets_an_incomplete_block():
+    """Half of a block's tiles before the reset and the other half after it give no command."""
     gpu = programmed()
     block = dict(base=BASE, limit=LIMIT, to=[Destination(PEER, THERE)], row_bytes=64, columns=4,
                  pitch_bytes=PITCH, updates_per_element=1, tiles_per_block=4)
@@ -400,7 +487,7 @@ def test_a_soft_reset_forgets_an_incomplete_block():
 
 
 def test_a_soft_reset_forgets_what_waits_for_the_events_to_be_taken():
-    """Nobody takes any: triggers fill their queue, merge and banks, and updates wait before those. All are gone."""
+    """Events are blocked until queue, merge and banks are full and updates wait before them. All are gone."""
     gpu = programmed()
     gpu.blocked = {"events"}
     banks = GEOMETRY.tracker.banks
@@ -425,7 +512,7 @@ def test_a_soft_reset_forgets_what_waits_for_the_events_to_be_taken():
 
 
 def test_a_soft_reset_forgets_what_waits_for_an_engine():
-    """No packet leaves: as many lines are read as may be, every engine has commands, and the others wait."""
+    """Packets are blocked until all reads are outstanding and every engine is full; waiting commands are gone."""
     gpu, tiles = programmed(memory_cycles=3), GEOMETRY.dma.outstanding_lines // 12 + 5 * GEOMETRY.dma.engines
     gpu.returning = deque()
     gpu.blocked = {"packets"}
@@ -447,7 +534,7 @@ def test_a_soft_reset_forgets_what_waits_for_an_engine():
 
 
 def test_a_soft_reset_lets_an_engine_ask_for_no_more_lines():
-    """Though data come back: a tile has 896 lines, of which 640 may be outstanding."""
+    """A tile has 896 lines, of which 640 may be outstanding; no further line is read though data return."""
     gpu = programmed(memory_cycles=300)
     gpu.returning = deque()
     gpu.program(gpu.driver.dma_map(DMA_REGION, base=BASE, limit=LIMIT, to=[Destination(PEER, THERE)],
@@ -466,6 +553,7 @@ def test_a_soft_reset_lets_an_engine_ask_for_no_more_lines():
 @pytest.mark.parametrize("side", ["compute", "inbound"])
 @pytest.mark.parametrize("channel", range(CHANNELS))
 def test_a_soft_reset_waits_for_tracked_writes(side, channel):
+    """In each channel: a write that DRAM does not take keeps STATUS `resetting`."""
     gpu = programmed()
     gpu.blocked = {"dram"}
     address = next(at for at in range(BASE, LIMIT, INTERLEAVE) if channel_of(at, GEOMETRY) == channel)
@@ -481,6 +569,7 @@ def test_a_soft_reset_waits_for_tracked_writes(side, channel):
 
 @pytest.mark.parametrize("lane", range(LANES))
 def test_a_soft_reset_waits_for_packets_and_makes_no_more(lane):
+    """In each lane: a blocked packet keeps STATUS `resetting`; a later line makes no packet and no error."""
     gpu = programmed()
     store = {"address": BASE, "bytes": 64, "op": UPDATE, "source": LOCAL, "region": REMOTE_REGION, "wf": 1, "wg": 2}
     gpu.blocked = {"packets"}
@@ -498,7 +587,7 @@ def test_a_soft_reset_waits_for_packets_and_makes_no_more(lane):
 
 
 def test_a_stopped_gpu_writes_what_arrives_and_tracks_none_of_it():
-    """In every channel, of any workgroup."""
+    """In every channel, for any workgroup."""
     gpu = programmed()
     gpu.soft_reset()
     for c in range(CHANNELS):
@@ -525,6 +614,7 @@ def measured() -> Gpu:
 
 
 def test_a_soft_reset_forgets_what_the_monitor_measured():
+    """The chosen threshold is none again."""
     gpu = measured()
     gpu.soft_reset()
     assert "monitor_done" not in gpu.status() and gpu.read("CHOSEN_THRESHOLD") == NO_THRESHOLD
@@ -532,6 +622,7 @@ def test_a_soft_reset_forgets_what_the_monitor_measured():
 
 @pytest.mark.parametrize("bit", range(4, 16))
 def test_a_soft_reset_takes_as_long_as_it_is_told(bit):
+    """Attack: corner widths. Each bit of RESET_QUIET from 2**4 to 2**15 cycles."""
     gpu = programmed()
     gpu.program(gpu.driver.soft_reset(1 << bit))
     gpu.backend.step((1 << bit) - 12)
@@ -542,7 +633,7 @@ def test_a_soft_reset_takes_as_long_as_it_is_told(bit):
 
 @pytest.mark.parametrize("done", [0, 1])
 def test_a_second_soft_reset_begins_anew(done):
-    """One that comes in the middle of another, or after it."""
+    """In the middle of the first one, or after it."""
     gpu = programmed()
     gpu.program(gpu.driver.soft_reset(16 if done else 1000))
     gpu.backend.step(700)
@@ -556,7 +647,7 @@ def test_a_second_soft_reset_begins_anew(done):
 
 @pytest.mark.parametrize("ended", [False, True])
 def test_a_second_soft_reset_waits_for_its_whole_limit(ended):
-    """Attack: reset in the middle of a reset, or after one that was forced. A write in a channel holds it up."""
+    """Attack: reset during a reset, or after a forced one. A write in a channel holds it up."""
     gpu = programmed()
     gpu.blocked = {"dram"}
     gpu.access("compute", BASE, 64, region=EVENT_REGION)
@@ -572,7 +663,7 @@ def test_a_second_soft_reset_waits_for_its_whole_limit(ended):
 
 
 def test_a_quiet_time_that_is_lowered_while_it_runs_counts_at_once():
-    """Attack: corner widths. Below what has passed already; the soft reset is then over, not a wrap later."""
+    """Attack: corner widths. Below the time already passed, the soft reset ends now, not one wrap later."""
     gpu = programmed()
     gpu.program(gpu.driver.soft_reset(60_000))
     gpu.run(1000)
@@ -583,6 +674,7 @@ def test_a_quiet_time_that_is_lowered_while_it_runs_counts_at_once():
 
 
 def test_a_restart_during_the_sweep_of_a_soft_reset_does_nothing():
+    """It is refused, and the soft reset ends as usual."""
     gpu = programmed()
     gpu.program(gpu.driver.soft_reset(16))
     gpu.backend.step(16 + 24)  # of the command table's sweep, the longest, a part
@@ -593,7 +685,7 @@ def test_a_restart_during_the_sweep_of_a_soft_reset_does_nothing():
 
 
 def test_a_restart_in_any_cycle_before_the_sweep_has_ended_is_refused():
-    """Also in the one in which the sweep begins."""
+    """In each of 64 cycles, including the one in which the sweep begins."""
     gpu = programmed()
     gpu.program([gpu.driver._write("EPOCH", epoch=gpu.kernel + 1)])
     for cycles in range(64):
@@ -606,7 +698,7 @@ def test_a_restart_in_any_cycle_before_the_sweep_has_ended_is_refused():
 
 @pytest.mark.parametrize("tiles", [0, 1])
 def test_no_workgroup_starts_while_stopped(tiles):
-    """One that waits for room when the soft reset comes; a write that waits for DRAM holds the end up."""
+    """A workgroup waits for room when the soft reset starts, and a blocked write delays its end."""
     gpu = programmed()
     gpu.blocked = {"start", "dram"}
     gpu.access("compute", BASE, 64, region=EVENT_REGION)
@@ -622,6 +714,7 @@ def test_no_workgroup_starts_while_stopped(tiles):
 
 
 def test_a_soft_reset_lets_arrivals_pass_the_producer_that_runs_still():
+    """MCA's threshold held them back while the producer ran; the reset drains them."""
     gpu = programmed()
     gpu.program(gpu.driver.policy("mca", 1, starvation_limit=None))
     gpu.put("producer_active", 1)
@@ -637,10 +730,7 @@ def test_a_soft_reset_lets_arrivals_pass_the_producer_that_runs_still():
 
 @pytest.mark.slow
 def test_a_soft_reset_in_the_middle_of_anything(seed):
-    """Everything around goes on: what was accepted is performed, and nothing leaves after it.
-
-    The next kernel is as new.
-    """
+    """Attack: reset in the middle. Accepted writes reach memory, nothing leaves after it, the next kernel is as new."""
     rng, cut = random.Random(seed), Counter()
     for trial in range(60):
         gpu = programmed(seed=rng.random(), idle=rng.choice((0, 0.3)), memory_cycles=rng.choice((0, 30, 200)))
@@ -671,6 +761,7 @@ def test_a_soft_reset_in_the_middle_of_anything(seed):
 
 
 def test_a_soft_reset_waits_for_arrivals_that_are_refused():
+    """Eight refused packets, 80 cycles apart, each begin the quiet time anew and are counted."""
     gpu = programmed()
     gpu.program(gpu.driver.soft_reset(100))
     for _ in range(8):
@@ -682,6 +773,7 @@ def test_a_soft_reset_waits_for_arrivals_that_are_refused():
 
 
 def test_a_soft_reset_waits_for_the_data_of_reads_and_for_late_arrivals():
+    """Until both have arrived a restart is refused; afterwards there is no packet, event or error."""
     gpu = programmed()
     gpu.dispatch(0, tiles=1)
     for _ in range(2 * ROW * COLUMNS // 64):
@@ -715,6 +807,7 @@ def test_a_soft_reset_waits_for_the_data_of_reads_and_for_late_arrivals():
 
 
 def test_a_neighbours_head_of_the_kernel_before_opens_no_window():
+    """A head of 40 from the old kernel starts nothing after this GPU's restart; the new kernel's 0 does."""
     gpu = programmed()
     gpu.program(gpu.driver.window(2, workgroups=4, slack=1))
     gpu.hear(40)
@@ -729,7 +822,7 @@ def test_a_neighbours_head_of_the_kernel_before_opens_no_window():
 
 
 def test_a_head_of_the_kernel_before_opens_no_window_when_the_neighbour_restarts():
-    """Not for a cycle: head and kernel are of the same moment."""
+    """Not even for one cycle, because head and kernel number arrive together."""
     gpu = programmed()
     gpu.program(gpu.driver.window(2, workgroups=4))
     gpu.hear(40)
@@ -742,6 +835,7 @@ def test_a_head_of_the_kernel_before_opens_no_window_when_the_neighbour_restarts
 
 
 def test_a_head_is_told_with_its_own_kernel():
+    """Head 1 of the old kernel is sent with its number, then head 0 with the new one's."""
     gpu = programmed()
     gpu.program(gpu.driver.window(2, workgroups=3) + gpu.driver.heads(5, sends_to=(), receives_from=(2,)))
     gpu.dispatch(0, tiles=1)
@@ -756,7 +850,7 @@ def test_a_head_is_told_with_its_own_kernel():
 
 @pytest.mark.parametrize("peer", range(GEOMETRY.dma.peers))
 def test_a_peer_is_waited_for_until_it_is_in_the_same_kernel(peer):
-    """Every bit of a kernel's number counts, and of each peer's head."""
+    """Three peers, one in another kernel: each bit of kernel number and head decides what starts."""
     gpu = programmed()
     peers = range(GEOMETRY.dma.peers)
     gpu.program(gpu.driver.window(2, workgroups=4) + gpu.driver.heads(9, sends_to=peers, receives_from=()))
@@ -787,3 +881,39 @@ def test_a_peer_is_waited_for_until_it_is_in_the_same_kernel(peer):
             gpu.waiting["dispatch"].append(Request(0, 0, there, peer, opens=0, reaches=1)._asdict())
         gpu.run(2 * GEOMETRY.tracker.window_slots)
         assert gpu.held == 1 and not gpu.waiting["dispatch"]
+
+
+def an_arrival(gpu: Gpu) -> None:
+    gpu.access("inbound", BASE, 64, source=DMA, region=EVENT_REGION)
+
+
+def a_store(gpu: Gpu) -> None:
+    gpu.access("compute", BASE, 64, region=EVENT_REGION)
+
+
+def a_remote_store(gpu: Gpu) -> None:
+    gpu.waiting["outbound[2]"].append({"address": BASE, "bytes": 64, "op": UPDATE, "source": LOCAL,
+                                       "region": REMOTE_REGION, "wf": 0, "wg": 0})
+
+
+@pytest.mark.parametrize("offer", [an_arrival, a_store, a_remote_store, None])
+@pytest.mark.parametrize("after_reset", [False, True])
+def test_a_restart_beside_what_comes_in_is_refused(offer, after_reset):
+    """Attack: two things in one cycle. A write, a remote store, or the first admission; then it is taken."""
+    gpu = programmed()
+    if after_reset and offer:
+        gpu.soft_reset()
+    gpu.program([gpu.driver._write("EPOCH", epoch=gpu.kernel + 1)])
+    if offer is None:  # two cycles before: the request goes in the next one, and its admission leaves in the one after
+        gpu.waiting["dispatch"].append(Request(0, 3, starts=0, region=EVENT_REGION,
+                                               last_region=EVENT_REGION)._asdict())
+    gpu.write_meanwhile("CONTROL", gpu.driver._write("CONTROL", restart=1)[1], beside=offer or (lambda gpu: None))
+    gpu.run(200)
+    assert gpu.error()["code"] == "restart_refused" and ("reset_done" in gpu.status()) == bool(after_reset and offer)
+    gpu.soft_reset()
+    packets = len(gpu.packets)
+    gpu.program(gpu.driver.clear_error() + gpu.driver.clear_counters())
+    gpu.restart()
+    gpu.run(2 * GEOMETRY.tracker.window_slots)
+    assert gpu.counters()["updates"] == 0 and len(gpu.packets) == packets
+    play_a_tile(gpu)

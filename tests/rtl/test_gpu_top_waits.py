@@ -48,7 +48,7 @@ WAITING = set(KERNEL_INSIDE) - {"tracker_occupied", "reads_outstanding"}
 
 @pytest.mark.slow
 def test_idle_means_that_nothing_more_comes_out(seed):
-    """Random traffic is stopped at any moment, and with any outputs blocked before."""
+    """Random traffic stopped at any moment, any outputs blocked: if STATUS is idle, nothing leaves after unblocking."""
     rng, said = random.Random(seed), Counter()
     for trial in range(150):
         gpu = programmed(seed=rng.random(), idle=rng.choice((0, 0.3)), memory_cycles=rng.choice((0, 30)))
@@ -71,7 +71,7 @@ def test_idle_means_that_nothing_more_comes_out(seed):
 
 
 def test_complete_tiles_that_nobody_takes_are_not_idle():
-    """One more after the other: they fill the event queue, then the merge queue, then their bank."""
+    """Tile after tile fills the event queue, the merge queue and the bank."""
     gpu = programmed()
     gpu.blocked = {"events"}
     seen = []
@@ -88,7 +88,7 @@ def test_complete_tiles_that_nobody_takes_are_not_idle():
 
 @pytest.mark.parametrize("region", [EVENT_REGION, DMA_REGION])
 def test_a_tile_shows_from_its_only_byte_to_what_comes_of_it(region):
-    """In every cycle of its way."""
+    """One-byte tiles, with STATUS read one cycle later each time."""
     gpu = programmed(memory_cycles=3)
     one = {"base": BASE, "limit": LIMIT, "updates_per_element": 1}
     gpu.program([
@@ -115,7 +115,7 @@ def test_a_tile_shows_from_its_only_byte_to_what_comes_of_it(region):
 
 
 def test_every_bank_shows_that_a_trigger_waits_in_it():
-    """Nobody takes events: with the same number of tiles complete, a bank is busy, whichever it is."""
+    """Events are blocked; after the same number of complete tiles STATUS shows any bank as busy."""
     def tiles_until_busy(bank: int) -> int:
         gpu = programmed()
         gpu.blocked = {"events"}
@@ -132,6 +132,7 @@ def test_every_bank_shows_that_a_trigger_waits_in_it():
 
 
 def test_data_that_were_asked_for_and_have_not_left_show():
+    """STATUS has `reads_outstanding` until all 12 lines have left as packets."""
     gpu = programmed()
     for _ in range(2 * ROW * COLUMNS // 64):
         gpu.access("compute", BASE, 64, region=DMA_REGION)
@@ -225,6 +226,7 @@ HANGS = {
 
 @pytest.mark.parametrize("hang", HANGS, ids=lambda hang: hang.__name__)
 def test_a_hang_is_told_with_what_waits(hang):
+    """Each hang gives exactly its words of WAITING, one error and interrupt after the limit, and none again."""
     gpu = programmed(memory_cycles=3)
     gpu.program(gpu.driver.watchdog(2 * WATCHDOG_PERIOD))
     hang(gpu)
@@ -245,7 +247,7 @@ def test_a_hang_is_told_with_what_waits(hang):
 
 @pytest.mark.parametrize("engine", range(GEOMETRY.dma.engines))
 def test_an_engine_that_waits_alone_is_told(engine):
-    """Engines take turns: tiles that are soon read, then one of 896 lines, which is more than may be outstanding."""
+    """Engines take turns: short tiles, then one of 896 lines, more than may be outstanding."""
     gpu = programmed(memory_cycles=3)
     complete(gpu, engine, DMA_REGION)
     gpu.run(300)
@@ -263,6 +265,7 @@ def test_an_engine_that_waits_alone_is_told(engine):
 
 @pytest.mark.parametrize("channel", range(CHANNELS))
 def test_a_channel_that_waits_alone_for_dram_is_told(channel):
+    """In each channel, DRAM takes nothing and all other channels are idle."""
     gpu = programmed()
     gpu.blocked = {"dram"}
     gpu.access("compute", in_channel(channel), 64, region=EVENT_REGION)
@@ -272,6 +275,7 @@ def test_a_channel_that_waits_alone_for_dram_is_told(channel):
 
 @pytest.mark.parametrize("lane", range(LANES))
 def test_a_lane_that_waits_alone_for_the_link_is_told(lane):
+    """In each lane, the link takes nothing and all other lanes are idle."""
     gpu = programmed()
     gpu.blocked = {"packets"}
     gpu.waiting[f"outbound[{lane}]"].append(
@@ -293,10 +297,12 @@ def held_by_the_guard(channels) -> Gpu:
 
 @pytest.mark.parametrize("channel", range(CHANNELS))
 def test_a_read_that_its_channels_guard_holds_alone_is_told(channel):
+    """In each channel, a read waits for a write that DRAM does not perform."""
     assert waits_in_the_end(held_by_the_guard([channel])) == {"guard", "channels", "data"}
 
 
 def test_every_channels_guard_counts_its_stalls():
+    """Reads held in each channel, and in all at once: COUNT_GUARD_STALL grows by their number per cycle."""
     def stalls(channels) -> int:
         """In a hundred cycles and those that the bus takes."""
         gpu = held_by_the_guard(channels)
@@ -309,11 +315,12 @@ def test_every_channels_guard_counts_its_stalls():
 
 
 def test_every_reason_to_wait_has_its_hang():
+    """Every word that WAITING can show is shown by at least one of the hangs tested here."""
     assert set().union(*HANGS.values(), *QUEUE_HANGS.values()) == {name for name, _ in WAITS}
 
 
 def test_slow_work_and_no_work_are_no_hang(seed):
-    """A line every few hundred cycles, and then nothing to do; the watchdog of a GPU that is not watched is silent."""
+    """A line every few hundred cycles, then no work; with the watchdog off nothing is reported."""
     gpu = programmed(seed=seed, memory_cycles=200)
     gpu.program(gpu.driver.watchdog(2 * WATCHDOG_PERIOD))
     gpu.returning = deque()
@@ -345,6 +352,7 @@ def unlawful_packets_come(gpu: Gpu) -> None:
 
 @pytest.mark.parametrize("noise", [another_kernel_reads, a_head_says_nothing_new, unlawful_packets_come])
 def test_what_goes_on_beside_a_hang_does_not_hide_it(noise):
+    """Another kernel's reads, a repeated head or unlawful packets do not reset the watchdog."""
     gpu = programmed(memory_cycles=3)
     gpu.hear(5)
     gpu.program(gpu.driver.watchdog(4 * WATCHDOG_PERIOD))
@@ -365,7 +373,7 @@ def a_peers_head_moves(gpu: Gpu, turn: int) -> None:
 
 @pytest.mark.parametrize("moves", [this_gpus_head_leaves, a_peers_head_moves])
 def test_a_head_that_moves_is_movement(moves):
-    """Nothing else does, while a tile waits for bytes that come late."""
+    """Nothing else moves while a tile waits for late bytes, and no hang is reported."""
     gpu = programmed(memory_cycles=3)
     a_peer_sends_nothing(gpu)
     gpu.run(100)
@@ -380,7 +388,7 @@ def test_a_head_that_moves_is_movement(moves):
 
 @pytest.mark.parametrize("channel", range(CHANNELS))
 def test_a_write_that_dram_performs_is_movement(channel):
-    """Nothing else moves while a read waits for eight writes of its line, of which DRAM performs one now and then."""
+    """In each channel a read waits for eight writes of its line, performed slowly: no hang."""
     gpu = programmed(memory_cycles=1 << 40)
     gpu.program(gpu.driver.dma_map(DMA_REGION, base=BASE, limit=LIMIT, to=[Destination(PEER, THERE)], row_bytes=64,
                                    columns=1, pitch_bytes=64, updates_per_element=8))
@@ -400,7 +408,7 @@ def test_a_write_that_dram_performs_is_movement(channel):
 
 
 def test_other_kernels_are_no_hang_however_they_wait():
-    """Their reads fill a channel for long; nothing of Track & Trigger's waits."""
+    """Their reads fill a channel for long while Track & Trigger waits for nothing."""
     gpu = programmed()
     gpu.program(gpu.driver.watchdog(2 * WATCHDOG_PERIOD))
     for _ in range(20):
@@ -412,7 +420,7 @@ def test_other_kernels_are_no_hang_however_they_wait():
 
 @pytest.mark.parametrize("more", [0, 1])
 def test_no_read_passes_more_writes_than_the_guard_can_count(more):
-    """Attack: a count at its end. A tile's writes of one line are taken, and DRAM performs none of them."""
+    """Attack: a count at its end. A tile's writes of one line are accepted, and DRAM performs none of them."""
     gpu = programmed()
     gpu.blocked = {"retirement"}
     writes = (2 << GEOMETRY.channel.occupancy_bits) - 1 + more

@@ -5,6 +5,7 @@ import pytest
 
 from t3sim.cosim.driver.driver import Destination
 from t3sim.rtl.address_map import channel_of
+from t3sim.testbenches.reference.dispatch_window import Request
 from tests.support.gpu import (
     BASE,
     CHANNELS,
@@ -36,6 +37,7 @@ pytestmark = pytest.mark.builds_rtl
 
 
 def test_the_window_holds_the_dispatcher_back():
+    """A tile stays open: exactly as many workgroups start as the window has places."""
     gpu = programmed()
     gpu.program(gpu.driver.window(2, workgroups=3))
     for wg in range(5):
@@ -49,6 +51,7 @@ def test_the_window_holds_the_dispatcher_back():
 
 
 def test_the_neighbours_window_counts():
+    """Exactly as many workgroups start as fit into the window at the neighbour's head."""
     gpu = programmed()
     gpu.program(gpu.driver.window(2, workgroups=8, slack=5))
     gpu.hear(0)
@@ -62,7 +65,7 @@ def test_the_neighbours_window_counts():
 
 
 def test_the_head_is_told_to_those_that_send_to_this_gpu():
-    """With the number of its kernel, and to nobody else; whoever is told anew hears at once."""
+    """With the kernel's number, and to no other GPU; a new listener hears it at once."""
     gpu = programmed()
     gpu.program(gpu.driver.window(2, workgroups=3) + gpu.driver.heads(5, sends_to=(), receives_from=(2, 7)))
     gpu.restart(kernel=3)
@@ -73,7 +76,7 @@ def test_the_head_is_told_to_those_that_send_to_this_gpu():
     gpu.run(20)
     assert "heads_busy" not in gpu.busy()
     head = {"head": 0, "epoch": 3, "source": 5}
-    assert sorted(gpu.heads, key=lambda one: one["device"])[-2:] == [head | {"device": 2}, head | {"device": 7}]
+    assert {one["device"]: one for one in gpu.heads} == {device: head | {"device": device} for device in (2, 7)}
     gpu.heads.clear()
     gpu.dispatch(0, tiles=1)
     gpu.run(50)
@@ -85,14 +88,15 @@ def test_the_head_is_told_to_those_that_send_to_this_gpu():
     assert told == [head | {"device": 2}, head | {"device": 7}] and head["head"] == 1
     gpu.program(gpu.driver.heads(5, sends_to=(), receives_from=(2, 6)))
     gpu.run(20)
-    assert gpu.heads[2:] == [head | {"device": 6}]
+    assert gpu.heads[2:] == [head | {"head": 0, "epoch": 0, "device": 6}, head | {"device": 6}]
     gpu.program(gpu.driver.heads(5, sends_to=(), receives_from=()))
     gpu.restart(kernel=4)
     gpu.run(2 * GEOMETRY.tracker.window_slots)
-    assert len(gpu.heads) == 3
+    assert len(gpu.heads) == 4
 
 
 def test_a_head_of_nobody_that_is_sent_to_changes_nothing():
+    """A head from a GPU that is not among the peers is dropped."""
     gpu = programmed()
     gpu.program(gpu.driver.heads(5, sends_to=range(1, 1 + GEOMETRY.dma.peers), receives_from=()))
     gpu.hear(40, source=0)
@@ -104,8 +108,32 @@ def test_a_head_of_nobody_that_is_sent_to_changes_nothing():
         10 + peer for peer in range(GEOMETRY.dma.peers)]
 
 
+@pytest.mark.parametrize("peer", range(GEOMETRY.dma.peers))
+def test_a_peer_that_becomes_another_gpu_opens_no_window_with_the_old_head(peer):
+    """PEER is written between kernels: a workgroup waits until the new GPU is heard in this kernel."""
+    gpu = programmed()
+    peers = [1, 2, 3]
+    gpu.program(gpu.driver.window(2, workgroups=4) + gpu.driver.heads(9, sends_to=peers, receives_from=()))
+    for device in peers:
+        gpu.hear(40, source=device)
+    peers[peer] = 4
+    gpu.program(gpu.driver.heads(9, sends_to=peers, receives_from=()))
+    gpu.run(3)
+    gpu.waiting["dispatch"].append(Request(0, 1, there=5, peer=peer, reaches=1)._asdict())
+    gpu.run(50)
+    assert gpu.held == 1 and [gpu.get(f"peer_heads[{other}]") for other in range(3)] == [
+        0 if other == peer else 40 for other in range(3)]
+    gpu.hear(50, source=peer + 1)
+    gpu.hear(1, source=4)
+    gpu.run(50)
+    assert gpu.held == 1 and gpu.error() is None
+    gpu.hear(2, source=4)
+    gpu.run(50)
+    assert not gpu.held and gpu.error() is None
+
+
 def test_heads_outlive_a_soft_reset():
-    """What a peer has told once it does not tell again."""
+    """Because a peer does not send the same head again."""
     gpu = programmed()
     gpu.hear(17)
     gpu.soft_reset()
@@ -113,7 +141,7 @@ def test_heads_outlive_a_soft_reset():
 
 
 def test_the_arbiters_threshold_and_the_drain():
-    """MCA lets communication in below the threshold only, until the producer has ended (T3 paper, section 4.5)."""
+    """MCA lets communication in only below the threshold, until the producer has ended (T3 paper, section 4.5)."""
     gpu = programmed()
     gpu.program(gpu.driver.policy("mca", 5, starvation_limit=None))
     for c in range(CHANNELS):
@@ -132,6 +160,7 @@ def test_the_arbiters_threshold_and_the_drain():
 
 
 def test_the_starvation_limit_holds_in_every_channel():
+    """Above the threshold each channel grants once the limit of 60 cycles has passed, and not before."""
     gpu = programmed()
     gpu.program(gpu.driver.policy("mca", 5, starvation_limit=60))
     gpu.put("producer_active", 1)
@@ -154,7 +183,7 @@ def test_the_starvation_limit_holds_in_every_channel():
 
 
 def test_an_empty_dram_queue_lets_communication_in_whatever_the_threshold():
-    """A threshold of 0, which the driver does not write, must not hold up a ring that the producer waits for."""
+    """Threshold 0, occupancies 1 and 0: the driver never writes 0, but it must not block a ring."""
     gpu = programmed()
     gpu.program([*gpu.driver.policy("mca", 5, starvation_limit=None), (gpu.driver.registers["THRESHOLD"].offset, 0)])
     gpu.put("producer_active", 1)
@@ -171,7 +200,7 @@ def test_an_empty_dram_queue_lets_communication_in_whatever_the_threshold():
 
 
 def test_ring_aware_arbitration_lets_a_late_ring_go():
-    """Compute asks in every cycle, and has every grant until more workgroups than a stage have started."""
+    """Compute has every grant until more than a stage of workgroups has started; a refused restart changes nothing."""
     gpu, workgroups, stage = programmed(), 6, 7
     tiles = 8 * workgroups  # more than channels and engines hold
 
@@ -219,7 +248,7 @@ def test_ring_aware_arbitration_lets_a_late_ring_go():
 
 @pytest.mark.parametrize("policy", ["round_robin", "mca", "ring_aware"])
 def test_a_peers_write_goes_beside_a_kernel_that_reads_without_end(policy):
-    """No workgroup starts and no command waits: the monitor of the ring sees neither the write nor those reads."""
+    """No workgroup starts and no command waits, so only the channel's own count can let the write go."""
     gpu = programmed()
     gpu.put("producer_active", 1)
     gpu.program(gpu.driver.policy(policy))
@@ -232,7 +261,7 @@ def test_a_peers_write_goes_beside_a_kernel_that_reads_without_end(policy):
 
 
 def test_a_tiles_reads_go_beside_a_kernel_that_reads_in_every_channel():
-    """Engines have their command, so none waits for one: what they ask for waits in the channels."""
+    """No command waits for an engine: the engines' reads wait in the channels, and still go."""
     gpu = programmed()
     gpu.put("producer_active", 1)
     gpu.program([*gpu.driver.policy("ring_aware"), *gpu.driver.stage(1)])
@@ -251,6 +280,7 @@ def test_a_tiles_reads_go_beside_a_kernel_that_reads_in_every_channel():
 
 @pytest.mark.parametrize("occupancy, chosen", [(1, 127), (7, 127), (9, 15), (24, 15), (26, 5), (39, 5), (60, 3)])
 def test_the_monitor_chooses_the_threshold(occupancy, chosen):
+    """Known occupancies give the expected CHOSEN_THRESHOLD, also if communication arrives early."""
     gpu = programmed()
     gpu.program(gpu.driver.policy("mca", "auto") + gpu.driver.monitor(8, 25, 40))
     gpu.restart()
@@ -286,7 +316,7 @@ def answered(gpu: Gpu, group: int, tiles: int) -> bool:
 
 
 def test_a_group_is_ready_when_its_tiles_have_raised_their_events():
-    """Of each workgroup's two tiles one is sent on and announced to no one; it is not counted."""
+    """Two kernels: of two tiles each, one is only sent and does not count; a soft reset clears the count."""
     gpu = programmed()
     gpu.program(gpu.driver.ready_table(2))
     for kernel in range(2):
@@ -304,6 +334,7 @@ def test_a_group_is_ready_when_its_tiles_have_raised_their_events():
 
 
 def test_a_group_is_not_ready_by_a_tile_that_no_workgroup_has():
+    """The workgroup's only tile is wavefront 0; completing wavefront 5 does not count."""
     gpu = programmed()
     gpu.program(gpu.driver.ready_table(1))
     gpu.restart()

@@ -57,6 +57,7 @@ def simulate(peers, testbench):
 @pytest.mark.parametrize("peers", on_one([1, 2, 5, 31], 5))
 @pytest.mark.parametrize("link", [0.05, 0.5, 1.0])
 def test_random_heads_match_the_model(peers, link, seed):
+    """Heads, epochs, listeners, links and resets at random, false heads included, cycle by cycle."""
     rng = random.Random(f"{peers} {link} {seed}")
 
     def listeners():
@@ -97,7 +98,7 @@ def test_random_heads_match_the_model(peers, link, seed):
 @pytest.mark.parametrize("peers", [1, 3])
 @pytest.mark.parametrize("link", [0.01, 0.3, 1.0])
 def test_what_is_known_last_is_the_head(peers, link, seed):
-    """Each listener gets heads that only grow, fewer than moves where the link is slow, and in the end the last."""
+    """Links that take one packet in a hundred: heads at a listener only grow, and the last one arrives."""
     rng = random.Random(f"{peers} {link} {seed}")
 
     async def testbench(step, reset):
@@ -119,7 +120,7 @@ def test_what_is_known_last_is_the_head(peers, link, seed):
 
 
 def test_a_slow_link_keeps_no_listener_waiting_for_another():
-    """Listeners take turns although the head moves in every cycle."""
+    """Listeners take turns even if the head moves in every cycle."""
     async def testbench(step, reset):
         order = []
         for cycle in range(400):
@@ -133,6 +134,7 @@ def test_a_slow_link_keeps_no_listener_waiting_for_another():
 
 
 def test_who_is_not_told_gets_nothing():
+    """Only listeners get packets, a new one at once; a head from a stranger is dropped."""
     async def testbench(step, reset):
         for cycle in range(50):
             packet, known, busy, news, refused = await step(
@@ -150,7 +152,7 @@ def test_who_is_not_told_gets_nothing():
     ((9, 255), (3, 1), 5, True), ((9, 1), (3, 255), 5, False), ((9, 2), (0, 0), 5, True), ((9, 2), (1, 0), 5, False),
 ])
 def test_a_head_that_its_peer_cannot_have_is_refused(before, arriving, sender, kept):
-    """Beyond the last id, backwards, of a kernel that does not follow, or of another GPU than it says."""
+    """Past the last id, backwards, of a kernel that does not follow, or in another GPU's name."""
     async def testbench(step, reset):
         quiet = {"head": 0, "epoch": 0, "number": 3, "told": [Listener(0, 0)], "heard": [5], "taken": True}
         for step_to in ((0, 254), before) if before[1] == 255 else (before,):
@@ -161,3 +163,72 @@ def test_a_head_that_its_peer_cannot_have_is_refused(before, arriving, sender, k
         assert shown[1] == (arriving if kept else before,) and shown[4] == (None if kept else (arriving[0], 5))
 
     simulate(1, testbench)
+
+
+def taken_by_a_listener(packets, geometry) -> tuple[int, int]:
+    """The (head, epoch) that a listener knows in the end; it must refuse none of the packets."""
+    listener = HeadExchangeModel(geometry)
+    still = {"head": 0, "epoch": 0, "number": 9, "told": [Listener(0, 0)] * geometry.dma.peers,
+             "heard": [3] + [8] * (geometry.dma.peers - 1), "taken": True, "sender": 3}
+    for packet in packets:
+        listener.step(arriving=packet, **still)
+        assert listener.step(arriving=None, **still).refused is None, packets
+    return listener.known[0]
+
+
+@pytest.mark.parametrize("peers", [1, 3])
+@pytest.mark.parametrize("kernels", [(5, 0, 1), (5, 0, 5), (5, 0, 4), (5, 0, 200), (5, 105, 205), (5, 0, 1, 0, 1)],
+                         ids=str)
+@pytest.mark.parametrize("during", [0, 1, 2])
+def test_a_listener_refuses_no_head_however_late(peers, kernels, during):
+    """Attack: reset of one side. Each kernel begins while the link takes nothing; in kernel 5 the head was 40."""
+    async def testbench(step, reset):
+        told, sent = [Listener(6 + peer, 1) for peer in range(peers)], {6 + peer: [] for peer in range(peers)}
+        quiet = {"number": 3, "told": told, "heard": [0] * peers, "arriving": None}
+
+        async def run(head, epoch, cycles, taken):
+            for _ in range(cycles):
+                packet, *_ = await step(head=head, epoch=epoch, taken=taken, **quiet)
+                if packet and taken:
+                    sent[packet.device].append(packet)
+
+        await run(40, 5, 2 + during, True)
+        await run(41, 5, during, False)
+        for kernel in kernels[1:]:
+            await run(0, kernel, 3, False)
+        await run(0, kernels[-1], 4 * peers + 4, True)
+        for packets in sent.values():
+            assert taken_by_a_listener(packets, geometry(peers)) == (0, kernels[-1])
+
+    simulate(peers, testbench)
+
+
+def test_a_new_listener_in_the_middle_of_a_kernel_takes_its_head():
+    """It knows a head of kernel 5, from before it was told no more; 141 does not follow 5."""
+    async def testbench(step, reset):
+        sent = []
+        for epoch, device in ((5, 6), (5, 7), (105, 7), (141, 7), (141, 6), (141, 6)):
+            for _ in range(4):
+                packet, *_ = await step(head=epoch, epoch=epoch, number=3, told=[Listener(device, 1)], heard=[0],
+                                        taken=True, arriving=None)
+                sent += [packet] if packet and packet.device == 6 else []
+        assert taken_by_a_listener(sent, geometry(1)) == (141, 141)
+
+    simulate(1, testbench)
+
+
+@pytest.mark.parametrize("late", [0, 1, 5])
+def test_a_peer_that_becomes_another_gpu_has_no_head(late):
+    """The old one's head 40 of kernel 2 is forgotten; the new one's, of any kernel, is kept `late` cycles after."""
+    async def testbench(step, reset):
+        quiet = {"head": 0, "epoch": 0, "number": 3, "told": [Listener(0, 0)] * 2, "taken": True}
+        await step(arriving=HeadPacket(40, 2, 5, 3), heard=[5, 6], **quiet)
+        await step(arriving=HeadPacket(50, 2, 6, 3), heard=[5, 6], **quiet)
+        for _ in range(late):
+            shown = await step(arriving=None, heard=[7, 6], **quiet)
+        assert late < 2 or shown[1] == ((0, 0), (50, 2))
+        assert (await step(arriving=HeadPacket(3, 1, 7, 3), heard=[7, 6], **quiet))[3]
+        shown = await step(arriving=HeadPacket(41, 2, 5, 3), heard=[7, 6], **quiet)  # nobody's
+        assert shown[1] == ((3, 1), (50, 2)) and shown[4] is None
+
+    simulate(2, testbench)

@@ -98,6 +98,7 @@ def offered(change, *, any_tile=0, opened=RANGES, head=HEAD, end=END):
 
 @pytest.mark.parametrize("why", UNLAWFUL)
 def test_what_is_not_lawful_is_taken_told_and_goes_nowhere(why):
+    """One packet for each reason: one error with its details in the next cycle."""
     packet = LAWFUL | UNLAWFUL[why]
     assert offered(UNLAWFUL[why]) == {
         "taken": 1, "passes": 0, "refused": 0b100, "error": {name: packet[name] for name in (
@@ -106,11 +107,13 @@ def test_what_is_not_lawful_is_taken_told_and_goes_nowhere(why):
 
 @pytest.mark.parametrize("what", ALSO_LAWFUL)
 def test_what_is_lawful_passes_at_once(what):
+    """One packet of each lawful kind passes in the cycle in which it is offered, without an error."""
     assert offered(ALSO_LAWFUL[what]) == {"taken": 1, "passes": 1, "refused": 0, "error": None}
 
 
 @pytest.mark.parametrize("refused", range(1, 16))
 def test_of_several_in_one_cycle_the_lowest_channel_is_told(refused):
+    """Every subset of the four channels; the report has the lowest one's address."""
     dut = Ingress(Geometry())
 
     async def process(ctx):
@@ -127,7 +130,7 @@ def test_of_several_in_one_cycle_the_lowest_channel_is_told(refused):
 
 
 def test_every_bit_of_the_windows_end_counts():
-    """The end may be beyond all ids."""
+    """The end may be past all ids."""
     ids = 1 << Geometry().tracker.wg_bits
     for end in (1, ids // 2, ids, 2 * ids):
         assert offered({"wg": min(end, ids) - 1}, head=0, end=end)["passes"] == 1
@@ -136,6 +139,7 @@ def test_every_bit_of_the_windows_end_counts():
 
 
 def test_what_is_not_tracked_may_name_any_tile():
+    """Region 0, and all arrivals after a soft reset, may name any workgroup and wavefront."""
     opened = [OpenRange(frozenset({0, 3}), BASE, LAST), *RANGES[1:]]
     for other in ({"wg": 7}, {"wf": 7}):
         assert offered({"region": 0, **other}, opened=opened)["passes"] == 1
@@ -145,7 +149,7 @@ def test_what_is_not_tracked_may_name_any_tile():
 
 @pytest.mark.parametrize("name", on_one(GEOMETRIES))
 def test_random_arrivals(name, rng):
-    """Every channel against the reference, at the borders of ranges and window."""
+    """Every channel against the model, at the borders of ranges and window."""
     g = GEOMETRIES[name]
     dut = Ingress(g)
     assert [c for channels in groups(g) for c in channels] == list(range(g.channel.channels))

@@ -53,6 +53,7 @@ async def settle(ctx, dut, step):
 
 @pytest.mark.parametrize("channels, queue_entries, seed", [(1, 4, 1), (4, 64, 2), (32, 127, 3), (64, 64, 4)])
 def test_random_phases_match_the_model(channels, queue_entries, seed):
+    """The threshold is 3, 5, 15 or none by the producer's mean occupancy, with exact division."""
     rng = random.Random(seed)
     chosen = set()
 
@@ -85,6 +86,7 @@ def test_random_phases_match_the_model(channels, queue_entries, seed):
 
 @pytest.mark.parametrize("below, threshold, above", [(39, 127, 15), (79, 15, 5), (159, 5, 3)])
 def test_breakpoints_exactly_at_the_border(below, threshold, above):
+    """Means a quarter of an entry apart choose different thresholds."""
     async def testbench(ctx, dut, step, reset):
         for port, mark in zip(dut.breakpoints, (40, 80, 160)):
             ctx.set(port, mark)
@@ -103,6 +105,7 @@ def test_breakpoints_exactly_at_the_border(below, threshold, above):
     (0, 1, False), (1, 64, False), (3, 192, False), (3, 50, True)])
 def test_an_early_arrival_ends_the_phase_when_there_are_enough_samples_or_the_producer_ends(
         least, cycles, producer_ends):
+    """Communication starts and stops, producers pause and end."""
     async def testbench(ctx, dut, step, reset):
         ctx.set(dut.least, least)
         await step(restart=1)
@@ -119,6 +122,7 @@ def test_an_early_arrival_ends_the_phase_when_there_are_enough_samples_or_the_pr
 
 
 def test_each_channel_has_its_turn_and_idle_cycles_are_no_samples():
+    """With one busy channel the mean is that channel's share."""
     async def testbench(ctx, dut, step, reset):
         for port in dut.breakpoints:
             ctx.set(port, 255)
@@ -134,6 +138,7 @@ def test_each_channel_has_its_turn_and_idle_cycles_are_no_samples():
 
 
 def test_idle_without_a_restart_and_after_a_reset():
+    """In both cases the threshold is none and nothing is measured."""
     async def testbench(ctx, dut, step, reset):
         for _ in range(5):
             await step([64], producer_active=1, communication_seen=1)
@@ -156,6 +161,7 @@ def test_idle_without_a_restart_and_after_a_reset():
 
 @pytest.mark.parametrize("sample_bits", (1, 4))
 def test_sampling_stops_when_it_is_enough(sample_bits):
+    """Other occupancies after 2^sample_bits cycles do not change the mean."""
     async def testbench(ctx, dut, step, reset):
         for port in dut.breakpoints:
             ctx.set(port, 255)

@@ -39,6 +39,7 @@ def as_payload(line):
 @pytest.mark.parametrize("engines,channels", on_one([(1, 1), (1, 4), (2, 1), (2, 8), (4, 2), (8, 4)], (4, 2)))
 @pytest.mark.parametrize("seed,idle,pause,spread", [(1, 0, 0, 1), (2, 0.3, 0.5, 1), (3, 0, 0.8, 0)])
 def test_random_lines(engines, channels, seed, idle, pause, spread):
+    """1 to 8 engines: every line reaches its channel, in order per engine and channel."""
     geometry, rng = geometry_of(engines, channels), random.Random(seed)
     bench = Bench(geometry, seed)
     model, left = LineRouterModel(geometry), []
@@ -55,6 +56,7 @@ def test_random_lines(engines, channels, seed, idle, pause, spread):
 
 @pytest.mark.parametrize("engines", [1, 2, 4, 8])
 def test_full_rate_without_conflicts(engines):
+    """Engines on different channels each send one line per cycle."""
     geometry = geometry_of(engines, 8)
     bench, times = Bench(geometry, 1), []
     for engine, port in enumerate(bench.dut.lines):
@@ -70,6 +72,7 @@ def test_full_rate_without_conflicts(engines):
 
 @pytest.mark.parametrize("engines", [2, 4, 8])
 def test_engines_take_turns_at_one_channel(engines):
+    """All engines send to one channel and get equal shares."""
     geometry = geometry_of(engines, 2)
     bench, order = Bench(geometry, 1), []
     for engine, port in enumerate(bench.dut.lines):
@@ -81,6 +84,7 @@ def test_engines_take_turns_at_one_channel(engines):
 
 
 def test_a_blocked_channel_blocks_no_other_engine():
+    """One channel is never ready; only the engine that waits for it stops."""
     geometry = geometry_of(2, 2)
     bench = Bench(geometry, 1)
     line = dict(bytes=64, op=Op.READ, source=Source.DMA, region=1, wf=0)
@@ -97,6 +101,7 @@ def test_a_blocked_channel_blocks_no_other_engine():
 
 @pytest.mark.parametrize("moment", [1, 2, 3, 6])
 def test_reset_in_flight(moment):
+    """A reset under traffic: empty, then as new."""
     geometry, rng = geometry_of(2, 4), random.Random(moment)
     bench = Bench(geometry, moment)
     dut, model, left, after = bench.dut, LineRouterModel(geometry), [], []
@@ -135,6 +140,7 @@ def test_reset_in_flight(moment):
 
 
 def test_reference_knows_the_wrong_channel_and_the_wrong_order():
+    """The model raises an error for each."""
     geometry = geometry_of(1, 32)
     model = LineRouterModel(geometry)
     first, second = make_lines(random.Random(1), geometry, 0, 2, False)

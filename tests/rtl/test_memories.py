@@ -52,12 +52,13 @@ def listed(block, geometry):
 
 
 def test_every_memory_of_the_top():
-    """One that comes, and another way to read or write one, changes this."""
+    """The complete list of memories and ports; a new memory, or another way to access one, changes it."""
     assert listed("gpu_top", FULL) == MEMORIES
 
 
 @pytest.mark.parametrize("protection", ["parity", "secded"])
 def test_a_protected_trackers_memories_are_sram_macros(protection):
+    """Two memories, with one write and one clocked read port each."""
     assert len(listed("tracker", Geometry(TrackerGeometry(protection=protection)))) == 2
 
 
@@ -82,6 +83,7 @@ class Single(wiring.Component):
     ({"transparent": True}, "words is to give the word"),
 ])
 def test_another_kind_of_memory_is_refused(monkeypatch, change, why):
+    """Reads without a clock, two writes and transparent reads are no SRAM macro."""
     monkeypatch.setitem(BLOCKS, "single", lambda geometry: Single())
     assert listed("single", Geometry()) == {"words": (1, 16, 8, 1)}
     monkeypatch.setitem(BLOCKS, "single", lambda geometry: Single(**change))
@@ -107,6 +109,7 @@ class Forwarded(wiring.Component):
 
 @pytest.mark.parametrize("macro_gives", ["old", "new", "neither"])
 def test_a_forwarded_read_is_what_its_row_holds_whether_it_reads_again_or_not(rng, macro_gives):
+    """Whatever the macro returns for a row that is being written."""
     dut = Forwarded()
     simulator = Simulator(dut if macro_gives == "old" else AsMacros(
         dut, (lambda bits: dut.write.data) if macro_gives == "new" else None))
@@ -138,6 +141,7 @@ def test_a_forwarded_read_is_what_its_row_holds_whether_it_reads_again_or_not(rn
     (ready_table, test_ready_table.test_a_completion_in_every_cycle_counts),
 ], ids=["dispatch_window", "dma_table", "ready_table"])
 def test_who_uses_what_a_macro_gives_for_a_row_being_written_is_found_out(monkeypatch, module, fails):
+    """Three blocks fail their tests without forwarding."""
     def not_forwarded(m, memory, write, name):
         read = memory.read_port()
         return read, read.data
@@ -167,6 +171,7 @@ class Idle(Elaboratable):
 @pytest.mark.parametrize("block", ["memory_channel", "order_guard", "tracker", "dispatch_window", "dma_table",
                                    "ready_table"])
 def test_nothing_is_read_while_nothing_comes(block):
+    """Every block with memories, inputs 0: all read enables are 0."""
     dut = Idle(BLOCKS[block](Geometry(TrackerGeometry(sets=32))))
     simulator = Simulator(dut)
     simulator.add_clock(1e-9)
@@ -196,7 +201,7 @@ class Both(wiring.Component):
 
 
 def test_a_word_that_is_being_written_is_noise_to_a_simulation():
-    """Until the port reads again, and only that word."""
+    """Only that word, until the port reads again."""
     dut, seen = Both(), []
     simulator = Simulator(AsMacros(dut))
     simulator.add_clock(1e-9)

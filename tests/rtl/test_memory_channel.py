@@ -171,6 +171,7 @@ def traffic(rng, stream, count, first):
     (5, ChannelGeometry(guard_buckets=4, dma_fifo=64, coalescer_timeout_cycles=1), "round_robin"),
 ])
 def test_random_traffic(seed, channel, policy):
+    """Every policy, few lines, changes of configuration and `forget`: nothing lost, reads after tracked writes."""
     rng = random.Random(seed)
     count = 150
     seen = Counter()
@@ -212,7 +213,7 @@ def test_random_traffic(seed, channel, policy):
 @pytest.mark.parametrize("streams", [["compute"], ["inbound"], ["compute", "inbound"], ["dma"],
                                      ["compute", "inbound", "dma"]], ids="+".join)
 def test_one_request_per_cycle(streams):
-    """Tracked accesses that never merge are the hardest case."""
+    """From each stream and from all; tracked accesses that never join are the hardest case."""
     async def testbench(bench):
         await bench.sweep()
         for stream in streams:
@@ -232,6 +233,7 @@ def test_one_request_per_cycle(streams):
 
 
 def test_read_waits_for_the_retirement_and_inbound_passes_it():
+    """A DMA read stays blocked until the write's retirement while 20 arrivals pass."""
     async def testbench(bench):
         await bench.sweep()
         bench.configure(drain=1, policy=MCA)
@@ -256,7 +258,7 @@ def test_read_waits_for_the_retirement_and_inbound_passes_it():
 
 
 def test_a_read_that_the_guard_holds_starves():
-    """It waits: once the write has retired, it goes before compute, which would have priority."""
+    """Once the write has retired, the read goes before compute, which would have priority."""
     async def testbench(bench):
         await bench.sweep()
         bench.configure(policy=MCA, starvation_limit=20)
@@ -281,7 +283,7 @@ def test_a_read_that_the_guard_holds_starves():
 
 @pytest.mark.parametrize("more", [0, *(1 << bit for bit in range(6, 16))])
 def test_an_arrival_that_the_coalescer_holds_starves(more):
-    """When it has waited for the limit, of which every bit counts."""
+    """It goes first once it has waited for the limit; every bit of the limit counts."""
     async def testbench(bench):
         await bench.sweep()
         bench.configure(policy=MCA, starvation_limit=20 + more)
@@ -294,7 +296,7 @@ def test_an_arrival_that_the_coalescer_holds_starves(more):
 
 
 def test_an_arrival_that_the_coalescer_holds_has_not_caught_up():
-    """What compute overtook before still counts: as soon as a late arrival can go, it has every other turn."""
+    """Compute that overtook before still counts: a late arrival then has every other turn."""
     async def testbench(bench):
         await bench.sweep()
         bench.configure(policy=RING_AWARE)
@@ -315,6 +317,7 @@ def test_an_arrival_that_the_coalescer_holds_has_not_caught_up():
 
 
 def test_read_waits_behind_a_write_granted_in_the_cycle_before():
+    """The guard counts a write in the cycle of its grant."""
     async def testbench(bench):
         await bench.sweep()
         line = 0x4000
@@ -328,6 +331,7 @@ def test_read_waits_behind_a_write_granted_in_the_cycle_before():
 
 
 def test_untracked_writes_and_reads_are_not_guarded_or_reported():
+    """Accesses of region 0 give no update and block no read."""
     async def testbench(bench):
         await bench.sweep()
         line = 0x4000
@@ -367,7 +371,7 @@ def test_dma_reads_pass_a_blocked_tracker(policy):
 
 
 def test_a_full_coalescer_leaves_a_place_for_one_access():
-    """Also if it is full long before that access comes."""
+    """Even if it is full long before that access arrives."""
     async def testbench(bench):
         await bench.sweep()
         for number, going in enumerate((1, 2, 3, 4, 4)):
@@ -381,6 +385,7 @@ def test_a_full_coalescer_leaves_a_place_for_one_access():
 
 @pytest.mark.parametrize("blocked, free", [("compute", "inbound"), ("inbound", "compute")])
 def test_untracked_traffic_passes_a_blocked_tracker(blocked, free):
+    """The Tracker takes no update; accesses of region 0 still go."""
     async def testbench(bench):
         await bench.sweep()
         bench.offers[blocked] = [request(0x40 * i, op=UPDATE, region=1, wg=i) for i in range(20)]
@@ -398,7 +403,7 @@ def test_untracked_traffic_passes_a_blocked_tracker(blocked, free):
 @pytest.mark.parametrize("first", range(9))
 @pytest.mark.parametrize("cycles", [1, 9])
 def test_a_write_that_is_forgotten_is_not_reported_but_guarded(first, cycles):
-    """One cycle is enough. The write is granted in cycle 1, and its update out of here in cycle 7."""
+    """`forget` for 1 or 9 cycles from each cycle of a write's way; a read of the line still waits."""
     async def testbench(bench):
         await bench.sweep()
         line, reported = 0x4000, False
@@ -422,7 +427,7 @@ def test_a_write_that_is_forgotten_is_not_reported_but_guarded(first, cycles):
 
 @pytest.mark.parametrize("stream, other", [("compute", "inbound"), ("inbound", "compute")])
 def test_no_more_tracked_writes_go_than_the_guard_can_count(stream, other):
-    """A DRAM that takes many and retires none would bring its counters round, and a read would pass them all."""
+    """DRAM retires nothing. More writes would wrap the counters, and a read would pass them all."""
     async def testbench(bench):
         await bench.sweep()
         line, most = 0x4000, 2 * 8 - 1
@@ -452,6 +457,7 @@ def test_no_more_tracked_writes_go_than_the_guard_can_count(stream, other):
 
 
 def test_nothing_is_granted_into_a_full_dram_queue():
+    """At the limit of occupancy there is no grant."""
     async def testbench(bench):
         await bench.sweep()
         bench.offers["compute"] = [request(0x40 * i) for i in range(20)]
@@ -467,6 +473,7 @@ def test_nothing_is_granted_into_a_full_dram_queue():
 
 
 def test_occupancy_includes_the_request_at_the_output():
+    """Below the threshold by 0, 1 and 2 entries: no grant, one in two cycles, one per cycle."""
     async def testbench(bench):
         await bench.sweep()
         bench.configure(policy=MCA, threshold=5)
@@ -483,6 +490,7 @@ def test_occupancy_includes_the_request_at_the_output():
 
 
 def test_the_scoreboard_can_fail():
+    """A read before its write, or after the retirement but too early, raises an error in the model."""
     geometry = Geometry()
     write, read = request(0x40, op=UPDATE, region=1), request(0x40, op=READ, source=DMA)
 

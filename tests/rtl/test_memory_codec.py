@@ -46,6 +46,7 @@ class Bench:
 @pytest.mark.parametrize("width", on_one(WIDTHS, 12))
 @pytest.mark.parametrize("protection", ["parity", "secded"])
 def test_every_flip_and_every_pair_of_flips(protection, width, seed):
+    """Four widths, check bits included: one flip is corrected, two are detected, none changes nothing."""
     bench, rng = Bench(protection, width), random.Random(seed)
 
     def test():
@@ -67,7 +68,7 @@ def test_every_flip_and_every_pair_of_flips(protection, width, seed):
 @pytest.mark.parametrize("width", on_one(WIDTHS, 12))
 @pytest.mark.parametrize("protection", ["parity", "secded"])
 def test_random_words_match_the_model(protection, width, seed):
-    """Words near a right one, and anything."""
+    """Words near an encoded one and any others; the model tries every bit instead of a syndrome."""
     bench, rng = Bench(protection, width), random.Random(seed)
 
     def test():
@@ -83,7 +84,7 @@ def test_random_words_match_the_model(protection, width, seed):
 
 @pytest.mark.parametrize("width", range(1, 129))
 def test_the_code_is_hsiao_s(width):
-    """Distinct columns of odd weight, no check bit more than needed, parity trees of nearly one size."""
+    """Widths 1 to 128: distinct odd columns, no check bit too many, parity trees of nearly equal size."""
     rows, every = check_bits("secded", width), columns("secded", width)
     assert len(every) == width and len({*every, *(1 << row for row in range(rows))}) == width + rows
     assert all(column.bit_count() % 2 for column in every)
@@ -95,6 +96,7 @@ def test_the_code_is_hsiao_s(width):
 
 @pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
 def test_impossible_codecs():
+    """Protection `none` and zero data bits raise a GeometryError."""
     with pytest.raises(GeometryError, match="protection='none' is impossible: a memory codec is parity or secded"):
         MemoryCodec("none", 8)
     with pytest.raises(GeometryError, match="data_bits=0 is impossible: at least 1 is needed"):

@@ -131,6 +131,7 @@ def random_parts(rng, geometry, whole, lines, count):
 @pytest.mark.parametrize("seed,idle,pause,timeout", on_one(
     [(1, 0, 0, NEVER), (2, 0.5, 0.5, 3), (3, 0, 0.9, 20), (4, 0.9, 0, 0)], (2, 0.5, 0.5, 3)))
 def test_random_parts(name, seed, idle, pause, timeout):
+    """More lines than fit, all types and counts, two kernels, bytes within and past a line: as in the model."""
     geometry, rng = GEOMETRIES[name], random.Random(seed)
     whole = rng.randint(2, geometry.most_parts)
     bench = Bench(geometry, seed, whole, timeout, pause)
@@ -158,7 +159,7 @@ def run_parts(geometry, streams, whole, timeout=NEVER, settle=40):
 
 @pytest.mark.parametrize("sources,parts_in_two_cycles", [(1, 1), (2, 2), (3, 2)])
 def test_rate(sources, parts_in_two_cycles):
-    """One part per cycle of two sources on different sets; every second cycle of a single one."""
+    """One part per cycle of two sources on different sets; every second cycle of a single source."""
     rng = random.Random(1)
     geometry = Geometry(switch=SwitchGeometry(ports=3, packet_bytes=8, merge_sets=32, merge_ways=4))
     streams = [[packet(rng, geometry, line + 10 * number) for line in range(64)] for number in range(sources)]
@@ -168,7 +169,7 @@ def test_rate(sources, parts_in_two_cycles):
 
 
 def test_parts_of_one_line_from_all_sources_spread_out():
-    """Sources that all send the same lines in the same order fall apart by a few lines, and then add at full rate."""
+    """Seven sources send the same lines in the same order, drift apart by a few lines, then add at full rate."""
     rng = random.Random(1)
     geometry = Geometry(switch=SwitchGeometry(ports=8, packet_bytes=4, merge_sets=128, merge_ways=5))
     streams = [[packet(rng, geometry, line) for line in range(200)] for _ in range(7)]
@@ -208,6 +209,7 @@ async def offer(ctx, port, item):
 
 
 def test_a_full_set_lets_the_sum_go_whose_last_part_is_longest_ago():
+    """More lines of one set than ways: checks which sum leaves, and with which parts."""
     geometry, rng = GEOMETRIES["small"], random.Random(1)
     bench = Bench(geometry, 1, 3)
 
@@ -225,7 +227,7 @@ def test_a_full_set_lets_the_sum_go_whose_last_part_is_longest_ago():
 @pytest.mark.parametrize("name,timeout", on_one([(name, timeout) for name in ("small", "one set")
                                                  for timeout in (0, 1, 11, 40)], ("small", 11), ("one set", 40)))
 def test_a_sum_that_waits_leaves_within_two_rounds_and_not_before_one(name, timeout):
-    """Though others leave meanwhile, which takes longer than a short timeout."""
+    """At any start within a round, while other sums leave, which takes longer than a short timeout."""
     geometry, rng = GEOMETRIES[name], random.Random(1)
     sets = geometry.switch.merge_sets
     for start in range(1, 3 * sets * max(1, timeout), 1 + sets * timeout // 15):
@@ -248,6 +250,7 @@ def test_a_sum_that_waits_leaves_within_two_rounds_and_not_before_one(name, time
 
 
 def test_a_timeout_that_is_lowered_counts_at_once():
+    """Attack: corner widths. A sum older than the new timeout leaves at the next look."""
     geometry, rng = GEOMETRIES["small"], random.Random(1)
     bench = Bench(geometry, 1, 2)
 
@@ -262,7 +265,7 @@ def test_a_timeout_that_is_lowered_counts_at_once():
 
 
 def test_what_is_no_part_of_a_gpu_goes_nowhere():
-    """Of any number of parts but one, of no bytes, or of bytes beyond its line; the sum stays as it is."""
+    """Attack: a lying peer. No part or several, no bytes, or bytes past the line; the sum is unchanged."""
     geometry, rng = GEOMETRIES["small"], random.Random(1)
     begins = packet(rng, geometry, 1)
     unlike = [packet(rng, geometry, 1, parts=parts) for parts in (0, 2, 3, 7)]
@@ -278,7 +281,7 @@ def test_what_is_no_part_of_a_gpu_goes_nowhere():
 
 @pytest.mark.parametrize("source", on_one([0, 1, 2]))
 def test_a_second_part_of_a_source_goes_nowhere(source):
-    """In the cycle after the first, and later; it is not in the sum, whichever source repeats it."""
+    """Attack: a peer that repeats, at once or later, whichever source it is; the sum is unchanged."""
     geometry, rng = GEOMETRIES["small"], random.Random(1)
     mine = [packet(rng, geometry, 5) for _ in range(4)]
     streams = [[], [], []]
@@ -302,6 +305,7 @@ def test_a_second_part_of_a_source_goes_nowhere(source):
 
 
 def test_parts_of_other_kernels_or_of_other_bytes_never_meet():
+    """Kernel number, offset, length and type, each pair of them; equal parts do add."""
     geometry, rng = GEOMETRIES["small"], random.Random(1)
     kinds = [{}, {"epoch": 2}, {"epoch": 255}, {"offset": 2}, {"offset": 2, "size": 4}, {"size": 4},
              {"dtype": AluDtype.BF16}]
@@ -320,7 +324,7 @@ def test_parts_of_other_kernels_or_of_other_bytes_never_meet():
 
 @pytest.mark.parametrize("name", on_one(GEOMETRIES))
 def test_a_flush_lets_sums_of_kernels_that_are_over_leave_and_no_others(name):
-    """Kernel 255 is over and 1, which follows, is not; sums that have waited meanwhile stay for their time."""
+    """Kernel 255 is over and 1, which follows, is not; its sums wait for their own timeout."""
     geometry, rng = GEOMETRIES[name], random.Random(1)
     sets, ways = geometry.switch.merge_sets, geometry.switch.merge_ways
     bench = Bench(geometry, 1, 2)
@@ -354,7 +358,7 @@ def test_a_flush_lets_sums_of_kernels_that_are_over_leave_and_no_others(name):
 
 
 def test_all_parts_of_an_evicted_sum_leave_whatever_the_timeout():
-    """Three lines of a set of two ways, of two sources in opposite orders: nothing stays for ever."""
+    """Three lines of a set of two ways, two sources in opposite orders: nothing stays for ever."""
     geometry, rng = GEOMETRIES["small"], random.Random(1)
     for timeout in (0, 1, 50):
         streams = [[packet(rng, geometry, line) for line in order] for order in ((0, 4, 8), (8, 4, 0))]
@@ -366,6 +370,7 @@ def test_all_parts_of_an_evicted_sum_leave_whatever_the_timeout():
 
 @pytest.mark.parametrize("moment", on_one([1, 2, 4, 7, 12, 20], 4, 12))
 def test_reset_forgets_every_sum(moment):
+    """Attack: reset in the middle, at any moment of a sum."""
     geometry, rng = GEOMETRIES["small"], random.Random(moment)
     bench = Bench(geometry, moment, 3, idle=0.3)
     dut = bench.dut
@@ -398,11 +403,13 @@ def test_reset_forgets_every_sum(moment):
 @pytest.mark.parametrize("field,value", [("ports", 1), ("packet_bytes", 24), ("merge_sets", 3), ("merge_ways", 0),
                                          ("part_bits", 9), ("buffer_packets", 1)])
 def test_impossible_sizes(field, value):
+    """Each raises a GeometryError that names field and value."""
     with pytest.raises(GeometryError, match=f"{field}={value} is impossible: "):
         SwitchGeometry(**{field: value})
 
 
 def test_model_refuses_what_cannot_be():
+    """A part without a place, and an eviction without need, raise a ValueError."""
     geometry, rng = GEOMETRIES["small"], random.Random(1)
     model = MergeTableModel(geometry, 3)
     for line in (0, 4):

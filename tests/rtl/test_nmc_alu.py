@@ -141,7 +141,7 @@ def check(items, column_bytes: int, **options) -> int:
 
 @pytest.mark.parametrize("items", [1, 4])
 def test_stages_that_hold_nothing_stand_still(items, rng):
-    """What stands at the operands' port without being valid goes nowhere: the last column stays."""
+    """Invalid operands that change in every cycle leave the last column at the output."""
     dut, columns = NmcAlu(4), [rng.getrandbits(32) for _ in range(items)]
     simulator = Simulator(dut)
     simulator.add_clock(1e-9)
@@ -173,6 +173,7 @@ class BrokenAlu(NmcAlu):
 
 
 def test_enums_and_formats_agree():
+    """Operations, element types and quiet NaNs equal the model's."""
     for ours, theirs in ((nmc_alu.AluOp, AluOp), (nmc_alu.AluDtype, AluDtype)):
         assert {item.name: item.value for item in ours} == {item.name: item.value for item in theirs}
     assert {item.name.lower(): quiet_nan(item) for item in AluDtype} == {
@@ -181,6 +182,7 @@ def test_enums_and_formats_agree():
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 def test_reference_equals_numpy(dtype, rng):
+    """The exact model equals numpy on random numbers, bit for bit, NaN payloads aside."""
     pairs = list(itertools.product(corners(dtype), repeat=2))
     pairs += [(interesting(rng, dtype), interesting(rng, dtype)) for _ in range(5000)]
     container = np.uint32 if dtype == AluDtype.FP32 else np.uint16
@@ -191,6 +193,7 @@ def test_reference_equals_numpy(dtype, rng):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 def test_directed(dtype):
+    """Cases with known sums, in both orders: nearest even, subnormals, infinities, NaNs."""
     cases = DIRECTED[dtype] + [(b, a, total) for a, b, total in DIRECTED[dtype]]
     for a, b, total in cases:
         assert add(a, b, dtype) == total, f"the reference: {a:#x} + {b:#x}"
@@ -201,12 +204,14 @@ def test_directed(dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 def test_every_pair_of_corners(dtype):
+    """fp16, bf16 and fp32 corners, each with each, against the exact model."""
     positive = corners(dtype)[::2]
     check(additions(itertools.product(positive, corners(dtype)), dtype, 4), 4)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 def test_store_keeps_every_bit(dtype):
+    """A plain store changes no bit, whatever the bits."""
     olds = [0, filled(quiet_nan(dtype), dtype, 4), filled(quiet_nan(dtype) | 1 << (width(dtype) - 1), dtype, 4)]
     items = [Operands(old, filled(new, dtype, 4), AluOp.STORE, dtype) for new in corners(dtype) for old in olds]
     got, _ = run(items, 4)
@@ -216,7 +221,7 @@ def test_store_keeps_every_bit(dtype):
 @pytest.mark.parametrize(("op", "dtype", "expected"), [
     (3, 0, 0x3C00_3C00), (3, 2, 0x3C00_3C00), (0, 3, 0x3C80_3C00), (1, 3, 0x3C00_3C00), (3, 3, 0x3C00_3C00)])
 def test_the_unused_numbers_act_as_store_and_as_fp32(op, dtype, expected):
-    """Operation 3 stores; element type 3 is fp32, in which 0x3C003C00 and itself add up to 0x3C803C00."""
+    """Operation 3 stores; element type 3 is fp32."""
     dut = NmcAlu(4)
 
     async def testbench(ctx):
@@ -238,7 +243,7 @@ def test_the_unused_numbers_act_as_store_and_as_fp32(op, dtype, expected):
 
 @pytest.mark.parametrize("dtype", on_one(DTYPES), ids=lambda dtype: dtype.name)
 def test_three_exclusive_ors_exchange_two_columns(dtype, rng):
-    """Numbers that are none, too."""
+    """Corners and any bits, NaNs included."""
     pairs = [(filled(a, dtype, 8), filled(b, dtype, 8)) for a, b in itertools.combinations(corners(dtype), 2)]
     pairs += [(rng.getrandbits(64), rng.getrandbits(64)) for _ in range(100)]
 
@@ -255,17 +260,20 @@ def test_three_exclusive_ors_exchange_two_columns(dtype, rng):
 @pytest.mark.parametrize("dtypes", [(dtype,) for dtype in DTYPES] + [DTYPES],
                          ids=lambda dtypes: "+".join(dtype.name for dtype in dtypes))
 def test_random_with_back_pressure(dtypes, idle, rng, seed):
+    """A paused result stream loses nothing."""
     check([random_operands(rng, 8, dtypes) for _ in range(120)], 8, idle=idle, seed=seed)
 
 
 @pytest.mark.parametrize("column_bytes", on_one([4, 32, 64], 32))
 def test_one_column_per_cycle_at_every_width(column_bytes, rng):
+    """Full streams at every width: one column per cycle."""
     items = [random_operands(rng, column_bytes) for _ in range(15)]
     cycles = check(items, column_bytes)
     assert cycles <= len(items) + NmcAlu.LATENCY + 2
 
 
 def test_reset_in_flight_drops_the_pipeline(rng):
+    """After a reset in flight no column is left."""
     lost = [random_operands(rng, 4) for _ in range(3)]
     kept = [random_operands(rng, 4) for _ in range(20)]
     dut = NmcAlu(4)
@@ -292,6 +300,7 @@ def test_reset_in_flight_drops_the_pipeline(rng):
 
 @pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
 def test_impossible_widths_are_refused():
+    """Each raises a GeometryError that names the width."""
     for column_bytes in (0, 2, 24, 256, 32.0, "32"):
         words = rf"column_bytes={column_bytes!r} is impossible: a power of two from 4 to 128"
         with pytest.raises(GeometryError, match=words):
@@ -301,6 +310,7 @@ def test_impossible_widths_are_refused():
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 def test_a_broken_rounding_is_noticed(dtype):
+    """An ALU with a broken rounding fails this test, in each format."""
     with pytest.raises(AssertionError, match="expected"):
         check(additions([case[:2] for case in DIRECTED[dtype]], dtype, 4), 4, alu=BrokenAlu)
 
@@ -312,23 +322,27 @@ def compiled():
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 def test_compiled_rows(compiled, dtype, seed):
+    """The compiled RTL adds 24 fp16 or bf16 numbers to every other one, as in the model."""
     for row in alu_exhaustive.choose_rows(dtype, None, 24, seed):
         assert alu_exhaustive.check_row(compiled, row, dtype) is None
 
 
 def test_compiled_fp32(compiled, seed):
+    """The compiled RTL adds millions of fp32 pairs, as in the model."""
     for stream in range(6):
         assert alu_exhaustive.check_fp32(compiled, 6 * seed + stream) is None
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
 def test_compiled_store(compiled, dtype, seed):
+    """The compiled RTL stores random words unchanged."""
     new = np.random.default_rng(seed).integers(0, 1 << 32, (4096, alu_exhaustive.SLICES), dtype=np.uint32)
     compiled.load(new, dtype, store=True)
     assert (compiled.run(np.full(alu_exhaustive.SLICES, 0x7FFF7FFF, np.uint32)) == new).all()
 
 
 def test_every_row_pairs_with_every_operand():
+    """The exhaustive campaign's rows cover all 2^32 pairs."""
     for row in (0, 1, 0x7FFF, 0x8000, 0xFFFF):
         words = alu_exhaustive._PAIRED[row:row + 0x8000]
         assert len(set(words.view(np.uint16).tolist())) == 0x10000
@@ -337,6 +351,7 @@ def test_every_row_pairs_with_every_operand():
 
 @pytest.mark.parametrize("lane", ["low", "high"])
 def test_one_wrong_bit_is_reported(compiled, lane):
+    """The campaign reports a wrong bit with its operands and lane."""
     class OneWrongBit:
         load = compiled.load
 
@@ -352,6 +367,7 @@ def test_one_wrong_bit_is_reported(compiled, lane):
 
 
 def test_command_samples_and_prints_json(compiled):
+    """The campaign's command runs a sample and prints its summary."""
     done = subprocess.run([sys.executable, "-m", "t3sim.testbenches.alu_exhaustive", "--sample", "6", "--json"],
                           capture_output=True, text=True, timeout=120, check=True)
     summary = json.loads(done.stdout)
@@ -360,6 +376,7 @@ def test_command_samples_and_prints_json(compiled):
 
 
 def test_command_fails_on_a_mismatch(monkeypatch, capsys):
+    """It exits with 1 and prints the operands, the expected and the actual sum."""
     mismatch = {"old": "0x3c00", "new": "0x1000", "expected": "0x3c00", "got": "0x3c01", "lane": "low"}
     summary = {"rows": 0, "pairs": 0, "exhaustive": False, "cycles": 0, "seconds": 0.0, "mismatch": mismatch}
     monkeypatch.setattr(alu_exhaustive, "CompiledAlu", lambda: None)

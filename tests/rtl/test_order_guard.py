@@ -28,6 +28,7 @@ GEOMETRIES = [
 @pytest.mark.parametrize("channel", on_one(GEOMETRIES), ids=str)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_random_writes_and_retirements_match_the_model(channel, seed):
+    """Writes whenever there is room, queues from 4 entries up; a word that is being written reads as noise."""
     rng = random.Random(seed)
     geometry = Geometry(channel=channel)
     dut, reset = OrderGuard(geometry), Signal()
@@ -97,6 +98,7 @@ def test_random_writes_and_retirements_match_the_model(channel, seed):
 @pytest.mark.parametrize("query, hit", [(0x1000_0040, True), (0x1000_00C3, True), (0x1000_2040, False)],
                          ids=["the line", "the same block", "the next one of the channel"])
 def test_blocks_from_the_write_to_the_cycle_after_the_retirement(write, retired, free_after, query, hit):
+    """One write, one retirement: a read is free in the next cycle."""
     geometry = Geometry()
     dut = OrderGuard(geometry)
     simulator = Simulator(AsMacros(dut))
@@ -121,7 +123,7 @@ def test_blocks_from_the_write_to_the_cycle_after_the_retirement(write, retired,
 
 @pytest.mark.parametrize("entries", [4, 64, 127])
 def test_a_full_queue_and_as_many_writes_again_block(entries):
-    """All to one line, and as long as one of them is left: the counters do not come round."""
+    """Attack: a count at its end. All to one line, queues of 4 to 127: blocked until the last retirement."""
     geometry = Geometry(channel=ChannelGeometry(queue_entries=entries))
     dut = OrderGuard(geometry)
     simulator = Simulator(AsMacros(dut))
@@ -147,6 +149,7 @@ def test_a_full_queue_and_as_many_writes_again_block(entries):
 
 @pytest.mark.parametrize("channel", GEOMETRIES, ids=str)
 def test_lines_of_one_channel_spread_over_all_buckets(channel):
+    """The lines of one channel use every bucket."""
     geometry = Geometry(channel=channel)
     counts = Counter(bucket_of(line * 64, geometry)
                      for line in range(channel.channels * channel.guard_buckets * 64)

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.builds_rtl
 @pytest.mark.parametrize("depth", [1, 2, 3, 4, 5, 8, 64])
 @pytest.mark.parametrize("idle_in, idle_out", [(0.0, 0.0), (0.1, 0.6), (0.6, 0.1)])
 def test_keeps_everything_in_order(depth, idle_in, idle_out):
+    """Depths 1 to 64 with random pauses; from depth 2 one entry per cycle."""
     dut = PointerQueue(16, depth)
     bench = StreamBench(dut, seed=depth)
     items = [bench.random.getrandbits(16) for _ in range(300)]
@@ -31,6 +32,7 @@ def test_keeps_everything_in_order(depth, idle_in, idle_out):
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 5, 64])
 def test_holds_exactly_its_depth(depth):
+    """Also after a reset of a full queue."""
     dut = PointerQueue(16, depth)
     bench = StreamBench(dut, seed=1)
 
@@ -50,6 +52,7 @@ def test_holds_exactly_its_depth(depth):
 @pytest.mark.parametrize("depth", [1, 2, 3, 5, 64])
 @pytest.mark.parametrize("idle_in, idle_out", [(0.0, 0.0), (0.1, 0.6), (0.6, 0.1)])
 def test_head_digest_is_that_of_the_head(depth, idle_in, idle_out):
+    """In every cycle in which the queue is not empty."""
     layout = data.StructLayout({"low": 4, "high": 12})
     dut = PointerQueue(layout, depth, digest=lambda entry: entry.low ^ entry.high[:4])
     bench = StreamBench(dut, seed=depth)

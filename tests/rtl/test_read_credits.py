@@ -21,7 +21,7 @@ SIZES = {name: (replace(SEVERAL, dma=replace(SEVERAL.dma, **sizes))) for name, s
 
 @pytest.mark.parametrize("name", SIZES)
 def test_random_reads(name):
-    """Engines ask when they may; data come late, on any lanes, often more than were asked for, and leave again."""
+    """Engines read when they may; data return late, on any lane, often more than requested, and leave again."""
     dma, rng = SIZES[name].dma, random.Random(name)
     dut, reset = ReadCredits(SIZES[name]), Signal()
     simulator = Simulator(ResetInserter(reset)(dut))

@@ -45,7 +45,7 @@ def simulate(testbench, groups=8, count_bits=4, wg_bits=WG_BITS):
 
 @pytest.mark.parametrize(("groups", "shift"), [(2, 0), (8, 2), (8, 4), (64, 1), (64, 0)])
 def test_random_kernels_match_the_model(groups, shift):
-    """Most ids are of few groups, so that asks are answered; some are after the last group."""
+    """2 to 64 groups of 1 to 16 ids, some ids past the last group, back to back, cycle by cycle."""
     rng, seen = random.Random(groups + shift), set()
 
     async def testbench(step, reset):
@@ -72,6 +72,7 @@ def test_random_kernels_match_the_model(groups, shift):
 
 @pytest.mark.parametrize("group", [0, 5, 7])
 def test_an_ask_is_taken_two_cycles_behind_the_tile_that_it_lacked_is_counted(group):
+    """Not earlier, and not later."""
     async def testbench(step, reset):
         ask = Ask(group, 3)
         for tile in range(3):
@@ -84,6 +85,7 @@ def test_an_ask_is_taken_two_cycles_behind_the_tile_that_it_lacked_is_counted(gr
 
 
 def test_tiles_of_other_groups_and_behind_the_last_do_not_count():
+    """Ids that differ in one bit beyond the last group leave a request unanswered."""
     async def testbench(step, reset):
         for completed in (*range(4), *range(8, 1 << WG_BITS)):  # all but those of group 1
             await step(completed=completed)
@@ -93,6 +95,7 @@ def test_tiles_of_other_groups_and_behind_the_last_do_not_count():
 
 
 def test_a_completion_in_every_cycle_counts():
+    """All of one group, back to back."""
     async def testbench(step, reset):
         for completed in (0, 1, 2, 3, 0, 4, 1, 5, 2):
             await step(completed=completed)
@@ -108,7 +111,7 @@ def test_a_completion_in_every_cycle_counts():
 
 @pytest.mark.parametrize("shift", range(16))
 def test_every_shift_of_ids_of_16_bits(shift):
-    """The last id of a group counts for it, the first one of the next for that; beyond the last group for none."""
+    """A group's last id counts for it and the next id for the next group; past the last group for none."""
     async def testbench(step, reset):
         for completed in ((1 << shift) - 1, 1 << shift, min(8 << shift, (1 << 16) - 1)):
             await step(completed=completed, shift=shift)
@@ -120,6 +123,7 @@ def test_every_shift_of_ids_of_16_bits(shift):
 
 
 def test_a_counter_stays_at_its_largest_value():
+    """After more tiles than it can count, a request for the most is still answered."""
     async def testbench(step, reset):
         for _ in range(40):
             await step(completed=0)
@@ -131,7 +135,7 @@ def test_a_counter_stays_at_its_largest_value():
 @pytest.mark.parametrize("end", ["restart", "reset"])
 @pytest.mark.parametrize("late", range(4))
 def test_a_new_kernel_starts_with_nothing_complete(end, late):
-    """Also of what was completed just before or asked for meanwhile."""
+    """Restart or reset while requests wait and completions arrive, also those just before it."""
     async def testbench(step, reset):
         for kernel in range(3):
             for tile in range(4):
@@ -150,6 +154,7 @@ def test_a_new_kernel_starts_with_nothing_complete(end, late):
 
 @pytest.mark.parametrize("groups", [1, 3, 8192, -4])
 def test_impossible_tables(groups):
+    """Sizes that are no power of two, and more groups than ids, raise an error."""
     with pytest.raises(GeometryError, match=f"ready_groups={groups} is impossible: 0, or a power of two from 2"):
         DmaGeometry(ready_groups=groups)
     with pytest.raises(GeometryError, match="ready_groups=256 is impossible: less than the 256 ids of wg_bits=8"):

@@ -35,6 +35,7 @@ def simulate(testbench):
 
 @pytest.mark.parametrize("idle", [0.002, 0.02, 0.3])
 def test_random_rings_match_the_model(idle):
+    """The ring is late while commands wait and more than a stage of workgroups has started since none did."""
     rng, seen = random.Random(idle), set()
 
     async def testbench(step, reset):
@@ -59,6 +60,7 @@ def test_random_rings_match_the_model(idle):
 @pytest.mark.parametrize("stage", [0, 1, 8, 1022])
 @pytest.mark.parametrize("end", ["pending", "restart"])
 def test_late_from_one_workgroup_more_than_a_stage(stage, end):
+    """Not late at exactly one stage."""
     async def testbench(step, reset):
         for _ in range(2):
             for _ in range(stage):
@@ -73,6 +75,7 @@ def test_late_from_one_workgroup_more_than_a_stage(stage, end):
 
 
 def test_the_count_does_not_wrap_around():
+    """More workgroups than it can count: still late."""
     async def testbench(step, reset):
         assert [await step(started=1) for _ in range(2100)] == [0] * 10 + [1] * 2090
 

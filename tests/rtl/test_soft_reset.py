@@ -5,10 +5,13 @@ import pytest
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.sim import Simulator as AmaranthSimulator
 
 from t3sim.cosim.component import build_component
 from t3sim.cosim.verilog import component_verilog
+from t3sim.rtl.control.reset_sequence import ResetSequence
 from t3sim.rtl.control.soft_reset import SoftReset
+from t3sim.rtl.geometry import Geometry
 from t3sim.rtlsim.amaranth_backend import AmaranthBackend
 from t3sim.rtlsim.simulator import Simulator
 
@@ -53,6 +56,7 @@ class Pair(wiring.Component):
 
 
 def test_both_forms_reset_what_they_should_when_they_should(rng):
+    """A reset pin and a condition give the same registers, cycle by cycle, in Amaranth and compiled."""
     text, ports = component_verilog(Pair, "pair")
     with Simulator(build_component(Pair, "pair")) as pins, AmaranthBackend(Pair(), ports) as conditions:
         counts, lasts = [3, 3], [0, 0]
@@ -69,3 +73,32 @@ def test_both_forms_reset_what_they_should_when_they_should(rng):
                 shown = [int(backend.outputs[ports.port(name).offset]) for name in ("counts", "lasts")]
                 assert shown == [pair[0] | pair[1] << 8 for pair in (counts, lasts)], type(backend).__name__
     assert text.count("module counter") == 1 and not np.array_equal(counts, [3, 3])
+
+
+@pytest.mark.parametrize("later", range(4))
+def test_a_restart_after_a_second_soft_reset_begins_nothing(later):
+    """Attack: reset a second time. `done` of the first one ends in the cycle after the second."""
+    dut = ResetSequence(Geometry())
+    simulator = AmaranthSimulator(dut)
+    simulator.add_clock(1e-9)
+
+    async def testbench(ctx):
+        ctx.set(dut.new_epoch, 1)
+        ctx.set(dut.soft_reset, 1)
+        await ctx.tick()
+        ctx.set(dut.soft_reset, 0)
+        await ctx.tick().repeat(40)
+        assert ctx.get(dut.done)
+        ctx.set(dut.soft_reset, 1)
+        for cycle in range(4):
+            ctx.set(dut.restart, cycle == later)
+            assert not ctx.get(dut.begins) and (cycle == 0 or not ctx.get(dut.done))
+            await ctx.tick()
+            ctx.set(dut.soft_reset, 0)
+            assert ctx.get(dut.errors[1].valid) == (cycle == later)
+        ctx.set(dut.restart, 0)
+        await ctx.tick().repeat(40)
+        assert ctx.get(dut.done) and ctx.get(dut.stopped)
+
+    simulator.add_testbench(testbench)
+    simulator.run()

@@ -162,7 +162,7 @@ NO_ERROR = ("none", 0, 0, 0, 0)
 
 
 def test_the_parts_of_an_all_reduce_become_a_sum_and_its_copies():
-    """Three GPUs' parts of lines that one of them owns reach it as one packet each; what it sends then reaches all."""
+    """Three GPUs: the owner gets one packet per line, and its copy reaches all, bit for bit."""
     gpus = Gpus(1, whole=3)
     for port in range(3):
         gpus.waiting[port] = [packet(line, to=1 << line % 3) for line in range(12)]
@@ -179,7 +179,7 @@ def test_the_parts_of_an_all_reduce_become_a_sum_and_its_copies():
 
 @pytest.mark.parametrize("op", [STORE, UPDATE])
 def test_a_copy_reaches_each_port_of_its_mask_and_no_other(op):
-    """While another GPU's packets are in the way of each."""
+    """Every mask, stores and UPDATEs, while another GPU's packets are in the way."""
     gpus = Gpus(1, whole=1)
     gpus.waiting[0] = [packet(8 * line + mask, op, to=mask, column=half(1 << line % 4)) for line in range(8)
                        for mask in range(1, 8)]
@@ -191,6 +191,7 @@ def test_a_copy_reaches_each_port_of_its_mask_and_no_other(op):
 
 
 def test_a_port_without_credits_holds_up_only_what_is_for_it():
+    """It goes on once its GPU returns credits; other ports never stop."""
     gpus = Gpus(1, whole=2, holds_back={0})
     gpus.waiting[1] = [packet(line, STORE, to=0b001) for line in range(30)]
     gpus.waiting[2] = [packet(line, STORE, to=0b010) for line in range(30)]
@@ -210,7 +211,7 @@ def test_a_port_without_credits_holds_up_only_what_is_for_it():
 
 @pytest.mark.parametrize("dead", range(3))
 def test_a_gpu_that_gives_no_credits_back_is_named_and_a_flush_frees_the_others(dead):
-    """Attack: a silent peer. Others send to all in turn, so all of them wait for its credits in the end."""
+    """Attack: a silent peer, each GPU in turn, while others send to all and so wait for its credits."""
     others = [port for port in range(3) if port != dead]
     gpus = Gpus(1, whole=2, timeout=20, holds_back={dead}, lawful=False)
 
@@ -250,7 +251,7 @@ def test_a_gpu_that_gives_no_credits_back_is_named_and_a_flush_frees_the_others(
 @pytest.mark.parametrize("moment", range(0, 20, 3))
 @pytest.mark.parametrize("wait, starved", [(12, 0), (44, 1)])
 def test_a_port_starves_when_it_has_waited_for_the_timeout(wait, starved, moment):
-    """Whenever it begins to wait: looks are a timeout apart."""
+    """Waits from less than the timeout to more than twice: looks are a timeout apart."""
     gpus = Gpus(1, whole=2, timeout=20, holds_back={0}, lawful=False)
 
     async def drive(ctx):
@@ -269,7 +270,7 @@ def test_a_port_starves_when_it_has_waited_for_the_timeout(wait, starved, moment
 
 @pytest.mark.parametrize("reset", range(3))
 def test_a_gpu_that_is_reset_alone_gets_its_port_back(reset):
-    """Attack: reset in the middle. It owes credits, and does not know of them any more."""
+    """Attack: reset in the middle. The GPU owes credits and has forgotten them."""
     sender = (reset + 1) % 3
     gpus = Gpus(1, whole=2, timeout=20, holds_back={0, 1, 2}, lawful=False)
 
@@ -296,7 +297,7 @@ def test_a_gpu_that_is_reset_alone_gets_its_port_back(reset):
 
 
 def test_a_full_table_loses_nothing_and_that_is_no_error():
-    """More lines than a table holds, each from two GPUs in opposite orders: many leave in parts, all arrive."""
+    """More lines than fit, each from two GPUs in opposite orders: many leave in parts, all arrive."""
     gpus = Gpus(3, whole=2, timeout=10)
     gpus.waiting[1] = [packet(line) for line in range(60)]
     gpus.waiting[2] = [packet(line) for line in reversed(range(60))]
@@ -316,7 +317,7 @@ def test_a_full_table_loses_nothing_and_that_is_no_error():
 
 @pytest.mark.parametrize("timeout", on_one([1, 2, 40]))
 def test_what_is_left_of_an_evicted_sum_leaves_soon(timeout):
-    """Three lines of one set, which has two ways, of two GPUs in the same order."""
+    """Three lines of a set of two ways, two GPUs in the same order."""
     gpus = Gpus(1, whole=2, timeout=timeout)
     gpus.waiting[1] = [packet(line) for line in (0, 8, 16)]
 
@@ -335,6 +336,7 @@ def test_what_is_left_of_an_evicted_sum_leaves_soon(timeout):
 
 @pytest.mark.parametrize("op", [STORE, UPDATE])
 def test_a_line_that_begins_in_its_middle_keeps_its_address(op):
+    """Stores and UPDATEs of half a line keep address and length."""
     gpus = Gpus(1, whole=2)
     parts = [packet(5, op, address=0x16, bytes=2), packet(5, op, address=0x14, bytes=2), packet(6, op)]
     gpus.waiting[1], gpus.waiting[2] = parts, [*parts]
@@ -344,6 +346,7 @@ def test_a_line_that_begins_in_its_middle_keeps_its_address(op):
 
 
 def test_parts_of_unequal_length_reach_their_gpu_as_they_are():
+    """They are not added."""
     gpus = Gpus(1, whole=2, timeout=5)
     sizes = [(4, 2), (2, 4), (1, 3)]
     for line, pair in enumerate(sizes):
@@ -359,7 +362,7 @@ def test_parts_of_unequal_length_reach_their_gpu_as_they_are():
 
 @pytest.mark.parametrize("second", on_one([40, 200]))
 def test_a_signal_does_not_go_before_the_updates_that_it_stands_for(second):
-    """They wait for another GPU's parts; those of other GPUs, and what a Tracker counts, need not wait for them."""
+    """They wait for another GPU's part. Other GPUs' UPDATEs, and those that a Tracker counts, need not wait."""
     gpus = Gpus(1, whole=2)
     gpus.waiting[1] = [packet(5), packet(6), packet(7, to=0b010), packet(40, STORE), flag(41), packet(42, STORE)]
     gpus.waiting[0] = [flag(50, to=0b001)]
@@ -374,7 +377,7 @@ def test_a_signal_does_not_go_before_the_updates_that_it_stands_for(second):
 
 
 def test_a_signal_waits_for_no_longer_than_the_timeout():
-    """For a part that never comes; and each of two GPUs' signals for what the other one sends behind its own."""
+    """For a part that never arrives; and two GPUs' signals that wait for each other's parts."""
     gpus = Gpus(1, whole=2, timeout=20)
     gpus.waiting[1] = [packet(5), flag(41), packet(6)]
     gpus.waiting[2] = [packet(6), flag(42), packet(5)]
@@ -385,6 +388,7 @@ def test_a_signal_waits_for_no_longer_than_the_timeout():
 
 
 def test_a_signal_for_several_waits_at_each_for_what_is_there():
+    """One port's UPDATE waits for a part, so the signal waits there and leaves at the others at once."""
     gpus = Gpus(1, whole=2)
     gpus.waiting[1] = [packet(5, to=0b001), flag(41, to=0b111)]
 
@@ -399,7 +403,7 @@ def test_a_signal_for_several_waits_at_each_for_what_is_there():
 
 @pytest.mark.parametrize("seed", on_one(range(6)))
 def test_signals_among_random_packets_and_slow_gpus(seed):
-    """The model refuses a packet that overtakes, and a part that is lost or counted twice."""
+    """The model rejects a packet that overtakes, and a part that is lost or counted twice."""
     rng = random.Random(seed)
     gpus = Gpus(seed, whole=rng.choice((2, 3)), timeout=rng.choice((1, 10, 60)))
     for port in range(3):
@@ -415,7 +419,7 @@ def test_signals_among_random_packets_and_slow_gpus(seed):
 # Life cycle
 
 def test_a_part_of_a_kernel_that_was_aborted_is_in_no_sum_of_the_next():
-    """GPU 1's part of kernel 1 waits for GPU 2's; both are reset, the switch is told so, and kernel 2 runs."""
+    """Attack: reset in the middle. GPU 1's part waits for GPU 2's; both are reset, and kernel 2 runs."""
     gpus = Gpus(1, whole=2, lawful=False)
     gpus.waiting[1] = [packet(5, column=half(8)), packet(6, column=half(8)), packet(60, UPDATE, epoch=2)]
 
@@ -445,7 +449,7 @@ def test_a_part_of_a_kernel_that_was_aborted_is_in_no_sum_of_the_next():
 
 @pytest.mark.parametrize("now", on_one([1, 2, 100, 128, 254, 255], 1, 254))
 def test_kernel_numbers_are_a_circle_without_0(now):
-    """Those of the next 127 kernels count, those before and that of none do not."""
+    """Attack: numbers that wrap. The next 127 kernels are accepted; past ones and 0 are not."""
     gpus = Gpus(1, epoch=now, lawful=False)
     number = lambda far: (now - 1 + far) % 255 + 1  # noqa: E731
     later = [0, 1, 2, 60, 126, 127]
@@ -470,7 +474,7 @@ def test_kernel_numbers_are_a_circle_without_0(now):
 
 
 def test_two_kernels_may_be_under_way_at_once():
-    """A GPU is in the next kernel before another one has ended the last: parts of the two do not meet."""
+    """One GPU is already in the next kernel: parts of the two are not added."""
     gpus = Gpus(1, whole=2)
     gpus.waiting[1] = [packet(5, epoch=1, column=half(1)), packet(5, epoch=2, column=half(4))]
 
@@ -486,6 +490,7 @@ def test_two_kernels_may_be_under_way_at_once():
 
 @pytest.mark.parametrize("moment", on_one([1, 9, 23, 60], 23))
 def test_reset_in_flight(moment):
+    """Attack: reset in the middle. Sums are forgotten, registers are reset, and all credits are back."""
     gpus = Gpus(moment, whole=2)
     rng = random.Random(moment)
 
@@ -522,6 +527,7 @@ def test_reset_in_flight(moment):
 # Registers
 
 def test_registers_read_back_and_refuse_what_cannot_be():
+    """All addresses, values at and past each limit: refused writes are errors and change nothing."""
     gpus = Gpus(1, whole=3, timeout=7, epoch=9, geometry=COUNTED, lawful=False)
     gpus.settings["WHOLE"] = 2
 
@@ -553,6 +559,7 @@ def test_registers_read_back_and_refuse_what_cannot_be():
 
 
 def test_parts_of_a_sum_change_only_while_the_switch_is_at_rest():
+    """A change under way is refused and is an error."""
     gpus = Gpus(1, whole=2)
     gpus.waiting[1] = [packet(5)]
 
@@ -571,7 +578,7 @@ def test_parts_of_a_sum_change_only_while_the_switch_is_at_rest():
 
 @pytest.mark.parametrize("parts", on_one([1, 2, 3], 3))
 def test_a_packet_says_as_many_parts_as_it_has(parts):
-    """As far as packets can say it: more is refused when it is set (see the registers)."""
+    """Every number of parts that a packet can carry; more is refused when it is set."""
     geometry = Geometry(channel=ChannelGeometry(more_bits=2), switch=SMALL.switch)
     gpus = Gpus(1, whole=parts, geometry=geometry)
     for port in range(parts):
@@ -581,7 +588,7 @@ def test_a_packet_says_as_many_parts_as_it_has(parts):
 
 
 def test_busy_is_whatever_is_in_the_switch_or_owed_to_it():
-    """Clearing; a packet at its port; a part that waits; a packet that waits for a credit; a credit that is missing."""
+    """Clearing, a packet at its port, a waiting part, a packet without credit, a missing credit: per cycle."""
     gpus = Gpus(1, whole=2, lawful=False)
     seen = []
 
@@ -644,6 +651,7 @@ async def send(ctx, gpus, port, bound):
 
 @pytest.mark.parametrize("port", on_one(range(3), 2))
 def test_each_error_by_itself_with_its_details(port):
+    """The registers hold it until it is cleared."""
     gpus = Gpus(1, whole=2, lawful=False, plays=False)
     to = (port + 1) % 3
     odd = 0x8000_0000_1234 & ~3
@@ -685,6 +693,7 @@ def test_each_error_by_itself_with_its_details(port):
 
 
 def test_of_two_errors_at_once_the_first_is_kept_and_the_other_is_not_hidden():
+    """Attack: two things in one cycle; also later, and in the clearing's cycle: STATUS shows overflow."""
     gpus = Gpus(1, whole=2, lawful=False, plays=False)
 
     async def drive(ctx):
@@ -738,6 +747,7 @@ def test_of_two_errors_at_once_the_first_is_kept_and_the_other_is_not_hidden():
 
 
 def test_every_counter_counts_each_event_once_and_is_cleared():
+    """Each event by itself; all counters are compared after each."""
     gpus = Gpus(1, whole=2, timeout=1000, lawful=False)
 
     async def drive(ctx):
@@ -791,7 +801,7 @@ def test_every_counter_counts_each_event_once_and_is_cleared():
 
 
 def test_a_gpu_that_repeats_a_part_changes_no_sum():
-    """Whole of two: the first GPU's part comes twice, the second's once."""
+    """Attack: a peer that repeats. Of two parts per sum, the first GPU's arrives twice; the error says so."""
     gpus = Gpus(1, whole=2, lawful=False)
     gpus.waiting[1] = [packet(5, column=half(1)), packet(5, column=half(1))]
 
@@ -806,6 +816,7 @@ def test_a_gpu_that_repeats_a_part_changes_no_sum():
 
 
 def test_a_silent_gpu_holds_up_nobody():
+    """Attack: a silent peer. Two of three GPUs send and get everything."""
     gpus = Gpus(1, whole=3, timeout=5)
     gpus.waiting[1] = [packet(line) for line in range(20)]
     gpus.waiting[2] = [packet(line) for line in range(20)]
@@ -815,6 +826,7 @@ def test_a_silent_gpu_holds_up_nobody():
 
 
 def test_latency():
+    """One part that is a whole sum leaves `latency_cycles` after its arrival."""
     gpus = Gpus(1, whole=1)
     dut, came = gpus.dut, []
 
@@ -832,10 +844,12 @@ def test_latency():
 
 
 def test_the_registers_have_the_hardwares_names():
+    """Error codes of the register map equal the RTL's."""
     assert SWITCH_ERRORS == {error.name.lower(): error.value for error in SwitchError}
 
 
 def test_the_page_has_every_register():
+    """docs/reference/switch.md has a row for each register."""
     page = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "switch.md").read_text(encoding="utf-8")
     for row in rows_of(switch_registers(Geometry()).fixed):
         assert f"| {' | '.join(row)} |" in page

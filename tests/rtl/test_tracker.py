@@ -134,6 +134,7 @@ class Bank:
 @pytest.mark.parametrize("idle_in, idle_out", [(0.0, 0.0), (0.4, 0.2), (0.0, 0.8)])
 @pytest.mark.parametrize("name", on_one(GEOMETRIES, "odd_ways", "secded"))
 def test_random_updates(name, idle_in, idle_out):
+    """1 way, 1 set, odd ways, narrow counters, the paper's 256 x 8: one trigger at the threshold, lowest address."""
     bank = Bank(GEOMETRIES[name], seed=GEOMETRIES[name].tracker.sets + int(10 * idle_out),
                 bank=GEOMETRIES[name].tracker.banks - 1)
     updates = list(bank.traffic(bank.bench.random, 400, exact=False))
@@ -148,6 +149,7 @@ def test_random_updates(name, idle_in, idle_out):
 
 @pytest.mark.parametrize("protection", PROTECTIONS)
 def test_back_to_back_updates_of_one_entry_take_one_cycle_each(protection):
+    """With and without protection, while no word has a flip."""
     bank = Bank(Geometry(TrackerGeometry(protection=protection)), seed=1)
     rng = random.Random(1)
     updates = [bank.update(rng, wg=0, wf=3, region=10, amount=4) for _ in range(100)] * 2
@@ -161,6 +163,7 @@ def test_back_to_back_updates_of_one_entry_take_one_cycle_each(protection):
 
 
 def test_occupied_counts_valid_entries():
+    """Tiles open and complete, and `occupied` equals the model's count."""
     bank = Bank(GEOMETRIES["odd_ways"], seed=2)
     updates = list(bank.traffic(bank.bench.random, 300))
     bank.bench.sink(bank.dut.triggers)
@@ -179,7 +182,7 @@ def test_occupied_counts_valid_entries():
 
 @pytest.mark.parametrize("name", ["one_way", "one_set", "parity", "secded"])
 def test_an_update_without_a_free_way_is_refused_and_told(name):
-    """What comes behind it is counted, and a way that is freed is there for the next tile."""
+    """The updates behind it count, and a freed way takes the next tile."""
     bank = Bank(GEOMETRIES[name], seed=3)
     rng = random.Random(3)
     dut, tracker = bank.dut, bank.geometry.tracker
@@ -210,7 +213,7 @@ def test_an_update_without_a_free_way_is_refused_and_told(name):
 
 @pytest.mark.parametrize("name", ["one_way", "one_set", "parity", "secded"])
 def test_an_update_of_another_kind_of_tile_is_refused_and_told(name):
-    """Whatever its threshold, its address and who sends it; the tile goes on as if it had not come."""
+    """A foreign region with any threshold, address and source; the tile itself goes on."""
     bank = Bank(GEOMETRIES[name], seed=3)
     rng, dut = random.Random(3), bank.dut
     first = bank.update(rng, wg=0, wf=0, region=2, amount=30)
@@ -235,7 +238,7 @@ def test_an_update_of_another_kind_of_tile_is_refused_and_told(name):
 @pytest.mark.parametrize("name", ["one_way", "secded"])
 @pytest.mark.parametrize("sources", list(itertools.product(range(3), repeat=3)), ids=str)
 def test_a_trigger_names_the_region_of_the_local_update(sources, name):
-    """Attack: a peer that lies about the region, in any order: of several local updates the last, else the first."""
+    """Attack: a peer that lies about the region. Of several local updates the last one counts, else the first."""
     bank = Bank(GEOMETRIES[name], seed=4)
     rng, dut = random.Random(4), bank.dut
     regions, amounts = (2, 3, 2), (30, 30, bank.thresholds[2] - 60)
@@ -256,6 +259,7 @@ def test_a_trigger_names_the_region_of_the_local_update(sources, name):
 @pytest.mark.parametrize("at", on_one(range(40, 52), 40, 45, 51))
 @pytest.mark.parametrize("name", ["odd_ways", "secded"])
 def test_reset_in_flight_forgets_everything(name, at):
+    """A reset at each stage of the pipeline leaves no entry."""
     bank = Bank(GEOMETRIES[name], seed=at)
     rng = random.Random(at)
     before = list(bank.traffic(rng, 40))
@@ -285,7 +289,7 @@ SECDED = GEOMETRIES["secded"]
 
 @pytest.mark.parametrize("idle_in, idle_out", [(0.0, 0.0), (0.3, 0.5)])
 def test_single_flips_anywhere_at_any_time_change_nothing(idle_in, idle_out, seed):
-    """One bit of any word, check bits too, flips at random cycles, as long as the word has no other flip."""
+    """SECDED: one flip per word at random times, check bits included; faults are reported, triggers stay."""
     bank = Bank(SECDED, seed)
     updates = list(bank.traffic(bank.bench.random, 400, exact=False))
     bank.bench.source(bank.dut.updates, [update._asdict() for update in updates], idle_in)
@@ -311,7 +315,7 @@ def test_single_flips_anywhere_at_any_time_change_nothing(idle_in, idle_out, see
 @pytest.mark.parametrize("memory", ["tags", "entries"])
 @pytest.mark.parametrize("protection, flips", [("secded", 2), ("parity", 1)])
 def test_what_cannot_be_corrected_is_told_and_never_fires(protection, flips, memory, seed):
-    """Of two open tiles in one set one is hit. It does not fire, whatever comes; the other does."""
+    """Parity: one flip, SECDED: two, in tag or entry of one of two open tiles. The other tile triggers."""
     rng = random.Random(seed)
     for _ in range(6):
         bank = Bank(Geometry(TrackerGeometry(sets=8, ways=3, banks=2, protection=protection)), rng.random(), bank=1)
@@ -340,7 +344,7 @@ def test_what_cannot_be_corrected_is_told_and_never_fires(protection, flips, mem
 
 @pytest.mark.parametrize("protection", ["none", "parity"])
 def test_from_its_update_on_a_tile_is_inside_or_occupies(protection):
-    """A restart looks in a single cycle: in none of them may an open tile be neither."""
+    """A restart looks in one cycle only, so in no cycle may an open tile be neither."""
     bank = Bank(Geometry(TrackerGeometry(sets=8, ways=2, banks=2, protection=protection)), seed=1)
     rng, seen = random.Random(1), []
 
@@ -357,6 +361,7 @@ def test_from_its_update_on_a_tile_is_inside_or_occupies(protection):
 
 
 def test_an_update_that_finds_no_way_but_a_lost_one_is_told_as_that():
+    """The error is the memory's, not the full set's."""
     bank = Bank(Geometry(TrackerGeometry(sets=8, ways=1, banks=2, protection="parity")), seed=1)
     rng = random.Random(1)
     (_, _, _, word, _), = [one for one in bank.words() if one[0] == "tags" and one[2] == 0]
@@ -374,7 +379,7 @@ def test_an_update_that_finds_no_way_but_a_lost_one_is_told_as_that():
 
 
 def test_a_corrected_word_is_written_back_only_where_an_update_counts():
-    """A free way's tag stays as it is, and every update of its set reports it, until a reset clears it.
+    """A free way's tag stays flipped, and every update of its set reports it, until a reset.
 
     An entry stays while its updates are refused.
     """
@@ -409,7 +414,7 @@ def test_a_corrected_word_is_written_back_only_where_an_update_counts():
 @pytest.mark.parametrize("protection, flip, cycles", [
     ("none", False, 2), ("parity", False, 3), ("secded", False, 3), ("secded", True, 5)])
 def test_cycles_from_an_update_to_its_trigger(protection, flip, cycles):
-    """Protection adds a stage; an entry that has to be corrected takes two cycles more."""
+    """Protection adds one stage, and a corrected entry two more cycles."""
     bank = Bank(Geometry(TrackerGeometry(sets=8, ways=2, banks=2, protection=protection)), seed=1)
     rng, dut, seen = random.Random(1), bank.dut, []
 

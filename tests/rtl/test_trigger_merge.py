@@ -25,6 +25,7 @@ def merge(banks, seed):
 @pytest.mark.parametrize("banks", on_one([1, 2, 8, 64], 8))
 @pytest.mark.parametrize("idle_in, idle_out", [(0.0, 0.0), (0.5, 0.5), (0.9, 0.1)])
 def test_every_trigger_once_and_in_order(banks, idle_in, idle_out):
+    """1 to 8 banks with random pauses; in order per bank."""
     dut, bench = merge(banks, seed=banks)
     model, each = MergeModel(banks), 256 // banks if banks > 2 else 60
     for number in range(banks):
@@ -41,6 +42,7 @@ def test_every_trigger_once_and_in_order(banks, idle_in, idle_out):
 
 @pytest.mark.parametrize("idle_in, idle_out", [(0.0, 0.0), (0.5, 0.5), (0.9, 0.1), (0.1, 0.9)])
 def test_the_workgroup_is_known_a_cycle_ahead(idle_in, idle_out):
+    """In every cycle with a trigger, with and without pauses on both sides."""
     dut, bench = merge(4, seed=5)
     for number in range(4):
         bench.source(dut.triggers[number], [item(16 * n + number, n) for n in range(50)], idle_in)
@@ -61,6 +63,7 @@ def test_the_workgroup_is_known_a_cycle_ahead(idle_in, idle_out):
 
 
 def test_full_rate_and_fair():
+    """All banks are full: one trigger per cycle, in equal shares."""
     dut, bench = merge(8, seed=1)
     for number in range(8):
         bench.source(dut.triggers[number], [item(number, n) for n in range(20)])
@@ -71,6 +74,7 @@ def test_full_rate_and_fair():
 
 
 def test_ready_does_not_depend_on_the_own_valid():
+    """Toggling one bank's valid leaves its ready unchanged, so there is no combinational loop."""
     dut, bench = merge(4, seed=2)
     rng = random.Random(2)
 
@@ -95,6 +99,7 @@ def test_ready_does_not_depend_on_the_own_valid():
 
 
 def test_reset_in_flight():
+    """A reset under traffic: empty, then as new."""
     dut, bench = merge(2, seed=3)
     rng = random.Random(3)
     taken = bench.sink(dut.merged, idle=0.0)

@@ -28,6 +28,7 @@ def item(channel, n, wg):
 @pytest.mark.parametrize("channels, banks", on_one([(1, 1), (1, 4), (2, 1), (4, 2), (8, 8), (32, 8), (16, 16)], (4, 2)))
 @pytest.mark.parametrize("idle_in, idle_out", [(0.0, 0.0), (0.3, 0.6)])
 def test_every_update_once_at_its_bank_and_in_order(channels, banks, idle_in, idle_out):
+    """1 to 32 channels, 1 to 8 banks; in order per channel."""
     geometry, dut, bench = network(channels, banks, seed=channels * banks)
     model, each = UpdateNetworkModel(geometry), max(8, 200 // channels)
     rng = bench.random
@@ -44,6 +45,7 @@ def test_every_update_once_at_its_bank_and_in_order(channels, banks, idle_in, id
 
 
 def test_one_update_per_cycle_and_bank():
+    """All channels are full and banks are spread: every bank gets one update per cycle."""
     _, dut, bench = network(32, 8, seed=5)
     for channel in range(32):
         # Each group of four always has the same bank at its head: no conflicts at the crossbar.
@@ -53,6 +55,7 @@ def test_one_update_per_cycle_and_bank():
 
 
 def test_one_hot_bank_serves_all_groups_alike():
+    """All channels send to one bank and get equal shares."""
     _, dut, bench = network(16, 4, seed=6)
     for channel in range(16):
         bench.source(dut.updates[channel], [item(channel, n, 4 * n + 3) for n in range(10)])
@@ -64,6 +67,7 @@ def test_one_hot_bank_serves_all_groups_alike():
 
 
 def test_a_blocked_bank_does_not_block_other_groups():
+    """One bank is never ready; updates of other groups go on."""
     _, dut, bench = network(8, 2, seed=7)
     bench.source(dut.updates[0], [item(0, n, 0) for n in range(4)])
     bench.source(dut.updates[4], [item(4, n, 1) for n in range(50)])
@@ -72,6 +76,7 @@ def test_a_blocked_bank_does_not_block_other_groups():
 
 
 def test_reset_in_flight():
+    """A reset under traffic: empty, then as new."""
     _, dut, bench = network(8, 2, seed=8)
     rng = random.Random(8)
 

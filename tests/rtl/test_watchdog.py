@@ -49,6 +49,7 @@ def simulate(testbench, **options):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_random_stillness_matches_the_model(seed):
+    """Movement, waiting, limits, clearings and resets at random: report and reasons, cycle by cycle."""
     rng, seen = random.Random(seed), set()
 
     async def testbench(step, reset, counts):
@@ -89,7 +90,7 @@ async def cycles_until_told(step, most, **inputs):
 @pytest.mark.parametrize("limit", [1, 3])
 @pytest.mark.parametrize("after", [0, 1, 100, WATCHDOG_PERIOD - 1])
 def test_it_tells_when_the_periods_are_over_and_once(limit, after):
-    """The last movement is in cycle `after` of a period."""
+    """The last movement is in any cycle of a period; a second report needs a clearing."""
     async def testbench(step, reset, counts):
         await step(limit=0)
         for cycle in range(after + 1):
@@ -107,6 +108,7 @@ def test_it_tells_when_the_periods_are_over_and_once(limit, after):
 
 @pytest.mark.parametrize("quiet", [{"limit": 0}, {"waits": 0}, {"limit": 2, "moves": 1}])
 def test_it_does_not_tell_while_it_is_off_or_nothing_waits_or_something_moves(quiet):
+    """Six periods of each: no report."""
     async def testbench(step, reset, counts):
         assert await cycles_until_told(step, 6 * WATCHDOG_PERIOD, **quiet) is None
 
@@ -114,6 +116,7 @@ def test_it_does_not_tell_while_it_is_off_or_nothing_waits_or_something_moves(qu
 
 
 def test_one_movement_in_every_limit_of_periods_is_enough():
+    """A limit of 2 periods and a movement in every second one: no report."""
     async def testbench(step, reset, counts):
         await step(limit=0)
         for cycle in range(12 * WATCHDOG_PERIOD):
@@ -123,6 +126,7 @@ def test_one_movement_in_every_limit_of_periods_is_enough():
 
 
 def test_a_limit_that_is_lowered_under_the_count_tells_at_the_end_of_the_period():
+    """Attack: corner widths. Not one wrap later."""
     async def testbench(step, reset, counts):
         await step(limit=0)
         for _ in range(4 * WATCHDOG_PERIOD + 9):
@@ -134,7 +138,7 @@ def test_a_limit_that_is_lowered_under_the_count_tells_at_the_end_of_the_period(
 
 @pytest.mark.parametrize("bit", range(1, 13))
 def test_every_bit_of_the_limit_counts(bit):
-    """And of the periods that are counted; with more a simulator takes its time."""
+    """Attack: corner widths. Also of the counted periods, as far as a simulation can reach."""
     async def testbench(step, reset, counts):
         limit, period = (1 << bit) + 1, 2
         await step(limit=0)

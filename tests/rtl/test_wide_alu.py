@@ -81,22 +81,25 @@ def check(items, names=WIDE, channel: int = 0, **options) -> None:
 
 
 def test_operations_are_the_models():
+    """Names and codes are equal."""
     assert {one.name: one.value for one in wide_alu.WideOp} == {one.name: one.value for one in WideOp}
 
 
 @pytest.mark.parametrize("name", on_one([*(one.name for one in PLAIN_SUMS), *WIDE],
                                         PLAIN_SUMS[0].name, *list(WIDE)[:2]))
 def test_every_sum(name, rng):
+    """With drains, stores and exclusive-ors: boundary numbers, any bits, any scale, against the exact model."""
     check([drawn(rng, (name,)) for _ in range(400)])
 
 
 @pytest.mark.parametrize("idle", [0.2, 0.5])
 def test_mixed_with_back_pressure(idle, rng, seed):
+    """Paused streams lose nothing, and random bits follow the columns' order."""
     check([drawn(rng) for _ in range(200)], idle=idle, seed=seed)
 
 
 def test_a_number_that_is_no_sum_leaves_memory_as_it_is(rng):
-    """Of the list, and beyond its end."""
+    """Every number that the geometry's list lacks, and past its end."""
     few = Geometry(channel=ChannelGeometry(sums="bf16-in-fp32"))
     items = [drawn(rng)._replace(sum=number) for number in range(16) for _ in range(8)]
     check(items, ("bf16-in-fp32",), geometry=few)
@@ -135,7 +138,7 @@ def nans_are_one(values: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("name", ["e4m3", "e5m2"])
 def test_every_8_bit_number_times_every_scale_on_every_other_sum(compiled, name):
-    """All 256 x 256 of arriving numbers and scales, to zero and to numbers that they meet."""
+    """All 256 x 256 numbers and scales, added to zero, to others and nearly cancelling."""
     theirs = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}[name]
     numbers, scales = (grid.ravel() for grid in np.meshgrid(np.arange(256), np.arange(256)))
     with np.errstate(all="ignore"):
@@ -149,7 +152,7 @@ def test_every_8_bit_number_times_every_scale_on_every_other_sum(compiled, name)
 
 @pytest.mark.parametrize("name", ["e4m3", "e5m2"])
 def test_every_pair_of_8_bit_numbers(compiled, name):
-    """One as fp32 in memory, the other arriving: their sum is exact in fp32."""
+    """One as fp32 in memory, the other arriving: their sum is exact in fp32, as ml_dtypes has it."""
     theirs = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}[name]
     old, new = (grid.ravel().astype(np.uint8) for grid in np.meshgrid(np.arange(256), np.arange(256)))
     with np.errstate(invalid="ignore"):
@@ -162,7 +165,7 @@ def test_every_pair_of_8_bit_numbers(compiled, name):
 @pytest.mark.parametrize(("name", "theirs", "quiet"), [
     ("bf16-in-fp32", ml_dtypes.bfloat16, 0x7FC0), ("fp16-in-fp32", np.float16, 0x7E00)])
 def test_what_drains_is_the_nearest(compiled, name, theirs, quiet, seed):
-    """Every bf16 number as fp32, both numbers half a unit beside it and their neighbours; and any bits."""
+    """Every bf16 and fp16 number as fp32, ties beside it, their neighbours, any bits: as ml_dtypes and numpy."""
     middle = (np.arange(1 << 16, dtype=np.uint32) << 16) + np.array([[0], [0x7FFF], [0x8000], [0x8001]], np.uint32)
     halves = (np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32).view(np.uint32)
               + np.array([[0xFFF], [0x1000], [0x1001]], np.uint32))
@@ -182,7 +185,7 @@ QUIET = {"e4m3": 0x7F, "e5m2": 0x7E}
 @pytest.mark.parametrize("saturate", [0, 1])
 @pytest.mark.parametrize("name", ["e4m3", "e5m2"])
 def test_what_leaves_in_8_bits_is_the_nearest(compiled, name, saturate, seed):
-    """Every number, both ties beside it and their neighbours, over every scale; what is too large; any bits."""
+    """e4m3 and e5m2, ties and neighbours, every scale, saturating or not, infinities, NaNs: as ml_dtypes."""
     theirs, largest = THEIRS[name], float(ml_dtypes.finfo(THEIRS[name]).max)
     numbers = np.unique(np.arange(256, dtype=np.uint8).view(theirs).astype(np.float32))
     numbers = numbers[np.isfinite(numbers)]
@@ -217,7 +220,7 @@ def test_what_leaves_in_8_bits_is_the_nearest(compiled, name, saturate, seed):
 
 @pytest.mark.parametrize("name", ["e4m3", "e5m2"])
 def test_every_8_bit_number_times_scales_in_fp32(compiled, name, seed):
-    """Scales of any bits and at all boundaries; the product is rounded to fp32, then added to any other number."""
+    """Scales of any bits and at all boundaries; product and sum are rounded as in numpy."""
     random = np.random.default_rng(seed)
     ends = np.array(SPECIAL[32], np.uint32)
     scales = np.concatenate([ends, ends | 1 << 31, random.integers(0, 1 << 32, 2000, np.uint32),
@@ -233,7 +236,7 @@ def test_every_8_bit_number_times_scales_in_fp32(compiled, name, seed):
 
 
 def test_a_fixed_point_is_the_same_in_every_order(compiled, seed):
-    """64 parts, some of them close to the largest that fits, in two orders: both are integers' sums."""
+    """64 parts, some close to the largest, in two orders: both equal the integers' sum."""
     random = np.random.default_rng(seed)
     scale, columns = 130, 200
     parts = (random.standard_normal((64, columns)) * 2.0**random.integers(-20, 2, (64, columns))).clip(-15.9, 15.9)
@@ -247,6 +250,7 @@ def test_a_fixed_point_is_the_same_in_every_order(compiled, seed):
 
 
 def test_what_a_fixed_point_cannot_hold_is_no_number_and_stays_none(compiled):
+    """Too large, infinite, NaN, and scales out of range."""
     large = np.array([16.0, 15.9375, np.inf, np.nan, -16.0], np.float32).astype(ml_dtypes.bfloat16).view(np.uint16)
     got = compiled_run(compiled, "bf16-in-fixed", np.zeros(5), large, scale=130) & 0xFFFF_FFFF
     assert got.tolist() == [FIXED_NONE, 0xFF << 17, FIXED_NONE, FIXED_NONE, FIXED_NONE]
@@ -267,6 +271,7 @@ def test_rounding_by_chance_goes_up_as_often_as_it_must(compiled):
 
 
 def test_channels_round_by_different_random_bits(rng):
+    """A channel's sums differ from those with another channel's random bits."""
     items = [drawn(rng, ("bf16-by-chance",))._replace(op=WideOp.ADD) for _ in range(100)]
 
     def numbered(channel: int):
@@ -279,7 +284,7 @@ def test_channels_round_by_different_random_bits(rng):
 
 @pytest.mark.parametrize("name, part", [("fp32-in-fixed", (1 << 24) - 1), ("bf16-in-fixed", 255 << 16)])
 def test_a_sum_in_fixed_point_does_not_wrap(compiled, name, part):
-    """Beyond 2**31 - 1 units, or down to -2**31, it is no number, whatever is added then."""
+    """Past 2**31 - 1 units, or down to -2**31, it is no number, whatever is added then."""
     largest = (1 << 31) - 1
     sums = [(sign * (largest + over - size), sign * size, over == 0)
             for sign in (1, -1) for size in (1, part) for over in (0, 1)] + [
@@ -303,11 +308,13 @@ class BrokenAlu(WideAlu):
 
 
 def test_a_broken_rounding_is_noticed(rng):
+    """An ALU with a broken rounding fails this test."""
     with pytest.raises(AssertionError, match="expected"):
         check([drawn(rng, ("bf16-in-fp32",)) for _ in range(400)], alu=BrokenAlu)
 
 
 @pytest.mark.parametrize("sums", ["bf16", "bf16-in-fp32+bf16-in-fp32", "bf16-in-fp32+", "", "bf16-in-fp64"])
 def test_impossible_sums_are_refused(sums):
+    """A list with an unknown, repeated or plain sum raises a GeometryError."""
     with pytest.raises(GeometryError, match=f"sums='{sums.replace('+', '.')}' is impossible: plain, or once each"):
         ChannelGeometry(sums=sums)

@@ -243,13 +243,40 @@ def example_in_python() -> str:
 
 
 @pytest.mark.skipif(not shutil.which("cmake"), reason="CMake is not installed")
-def test_the_example_in_systemc_does_what_python_does(channel, tmp_path):
+def test_the_example_in_systemc_does_what_python_does(channel, tmp_path, capsys):
     if not shutil.which("pkg-config") or subprocess.run(["pkg-config", "--exists", "systemc"], check=False).returncode:
         pytest.skip("SystemC is not installed")
-    exported("tracker", tmp_path / "tracker")
+    exported("tracker", tmp_path / "tracker", "--record")
     os.symlink(channel[0], tmp_path / "memory_channel")
     run(tmp_path, "cmake", "-S", str(ROOT / "docs" / "examples" / "systemc"), "-B", "build",
         f"-DLIBRARIES={tmp_path}", f"-DCMAKE_CXX_FLAGS={' '.join(STRICT)}")
     run(tmp_path, "cmake", "--build", "build")
-    printed = run(tmp_path, "build/example")
+    printed = run(tmp_path, "build/example", "tracker.rec")
     assert printed == example_in_python() and printed.count("cycle") == 16
+    capsys.readouterr()
+    assert main(["explain", str(tmp_path / "tracker.rec")]) == 0
+    assert "16 tiles fired, 0 open in the Tracker, 0 wrong" in capsys.readouterr().out
+    fired = re.findall(r"cycle (\d+): tile (\d+)\.(\d+) at", printed)
+    for cycle, wg, wf in fired[:3]:
+        assert main(["explain", "--wg", wg, "--wf", wf, str(tmp_path / "tracker.rec")]) == 0
+        assert f"{int(cycle):,}  " in capsys.readouterr().out, (cycle, wg, wf)
+
+
+def test_a_recording_that_cannot_be_read_is_refused(error_of, tmp_path, capsys):
+    exported("tracker", tmp_path / "tracker", "--record", "-g", SIZES)
+    written = re.search(r"fputs\((.*), model->file\)", (tmp_path / "tracker" / "tracker.cpp").read_text())[1]
+    head = json.loads(json.loads(written))
+    assert head["recording_of"] == "tracker" and head["geometry"]["sets"] == 8
+    capsys.readouterr()
+    for text, message in (("", "is no recording"), ("[]\n", "is no recording"),
+                          (json.dumps(head)[:-1], "is no recording"),
+                          (json.dumps(head | {"recording_of": "coalescer"}), "is no recording"),
+                          (json.dumps(head | {"geometry": [3]}), "is no recording"),
+                          (json.dumps(head | {"layout": "x"}) + "\n", "another t3sim"),
+                          (json.dumps(head | {"geometry": {"sets": 3}}) + "\n", "is no recording"),
+                          (json.dumps(head) + "\n" + 8 * "x", "holds no cycle")):
+        (tmp_path / "a.rec").write_text(text)
+        assert message in error_of("explain", tmp_path / "a.rec")
+    assert not (tmp_path / "a.rec.trace").exists()
+    assert "--record does not go with coalescer" in error_of("export", "coalescer", "--record", "--out", tmp_path / "x")
+    assert not (tmp_path / "x").exists()

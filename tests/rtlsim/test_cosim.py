@@ -20,9 +20,9 @@ from t3sim.cosim.designs import write_registers_in_place
 from t3sim.cosim.verilog import component_verilog, declared_ports, generate_verilog
 from t3sim.rtl import layouts
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
-from t3sim.rtlsim import build, lanes, toolchain
+from t3sim.rtlsim import build, toolchain
 from t3sim.rtlsim.amaranth_backend import AmaranthBackend, pack, unpack
-from t3sim.rtlsim.port_map import Lane, PortMap
+from t3sim.rtlsim.port_map import PortMap
 from t3sim.rtlsim.shown import slot
 from t3sim.rtlsim.signature import PortError, declared_ports_of, port_map
 from t3sim.rtlsim.simulator import Simulator
@@ -233,28 +233,6 @@ def test_pack_is_the_inverse_of_unpack(widths):
     again = np.zeros_like(words)
     unpack(widths.ports.inputs, pack(widths.ports.inputs, words), again)
     np.testing.assert_array_equal(words, again)
-
-
-def test_lanes_find_the_fields(widths):
-    ports = widths.ports
-    assert ports.lane("requests[*].payload.address") == Lane(bit=0, width=48, stride=3, count=3)
-    assert ports.lane("levels[*][1]").count == 2 and ports.lane("rst").count == 1
-    with pytest.raises(KeyError, match="requests"):
-        ports.lane("requests[*].payload.adress")
-    words = np.zeros(ports.input_words, np.uint64)
-    names = ["address", "bytes", "op", "source", "region", "wf", "wg"]
-    fields = [ports.lane(f"requests[*].payload.{name}") for name in names]
-    generator = np.random.default_rng(0)
-    expected = {}
-    for _ in range(300):
-        field, index = generator.integers(len(fields)), generator.integers(3)
-        value = int(generator.integers(1 << 63))
-        lanes.write(words, fields[field], index, value)
-        expected[field, index] = value & ((1 << fields[field].width) - 1)
-        for (other, at), known in expected.items():
-            assert lanes.read(words, fields[other], at) == known
-    payload = pack({"p": ports.inputs["requests[1].payload"]}, words)
-    assert payload >> 63 & 7 == expected[names.index("wf"), 1]
 
 
 def test_numba_calls_the_library_fast(widths):

@@ -75,13 +75,14 @@ def run(*arguments: str) -> tuple[int, str]:
 
 
 def test_random_designs_are_equal(seed):
+    """Random operators, arrays, memories and resets: compiled RTL and Amaranth's simulator agree per cycle."""
     code, told = run("--seed", str(100 * seed), "--cases", "6", "--verilator", "0")
     assert code == 0 and re.search(r"[3-6] designs equal, 0 of them", told), told
 
 
 @pytest.mark.slow
 def test_random_designs_are_equal_in_verilator(seed):
-    """A minute on a free machine; longer by `make fuzz`."""
+    """A few of them; `make fuzz` runs longer."""
     code, told = run("--seed", str(100 * seed + 6), "--cases", "30", "--verilator", "15")
     assert code == 0 and re.search(r"[23]\d designs equal, [12] of them", told), told
 

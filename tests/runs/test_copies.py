@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from t3sim.collectives.algorithms import algorithms, one_ring
-from t3sim.machine.topologies.multi_node import multi_node
+from t3sim.machine.topologies.shapes import multi_node
 from t3sim.runs.copies import COLLECTIVES, CopyExchange, plan_exchange, read_off
 
 

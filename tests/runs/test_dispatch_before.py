@@ -85,12 +85,12 @@ def test_a_workgroup_waits_for_the_last_of_its_tokens(case):
         consumers, groups = consumers_of(machine, workload, space.device), groups_of(space)
         turn, needs = consumers.in_turn(space)
         assert (np.diff(needs) >= 0).all()
-        assert consumers.made.columns.sum() == (-(-workload.n // machine.gpu.tile_m)) * (
+        assert consumers.outputs.columns.sum() == (-(-workload.n // machine.gpu.tile_m)) * (
             workload.tokens_of[space.device].sum())
-        come = np.array([groups.turn[place] - groups.own for place in schedule.tiling.column_of_tiles])
+        come = np.array([groups.turn[place] - groups.ready for place in schedule.tiling.column_of_tiles])
         for workgroup, need in list(zip(turn, needs))[::7]:
-            first = consumers.first_input + consumers.made.first_column[workgroup]
-            assert need == max(0, come[first:first + consumers.made.columns[workgroup]].max() + 1)
+            first = consumers.first_input + consumers.outputs.first_column[workgroup]
+            assert need == max(0, come[first:first + consumers.outputs.columns[workgroup]].max() + 1)
 
 
 def test_a_window_holds_slices_between_eight_quarters_of_an_h100():

@@ -18,8 +18,7 @@ from t3sim.runs.failure import SimulationError
 from t3sim.runs.fused import FusedRun
 from t3sim.runs.isolated_collectives import collective_sim
 from t3sim.runs.phases import PURPOSES
-from t3sim.runs.plan import Plan
-from t3sim.runs.policy import Policy
+from t3sim.runs.plan import Plan, Policy
 from t3sim.workload.workloads import gemm_workload
 from tests.support.variants import small_machine, variant
 
@@ -99,6 +98,7 @@ def check_exact(run: FusedRun, device: int = 0, index: int = 0) -> None:
 @pytest.mark.parametrize("policy, threshold", [
     ("round_robin", "auto"), ("compute_first", "auto"), ("mca", "auto"), ("mca", 5), ("mca", None)])
 def test_traffic_is_exact(machine, policy, threshold):
+    """Every policy, block and shape: bytes, triggers and packets are the closed forms'."""
     run = fused(machine, policy=policy, threshold=threshold)
     run.run()
     chunk = 2048 * 1024 * 2 // 4
@@ -156,6 +156,7 @@ def test_blocks_of_several_tiles(machine, tiles_per_block):
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["round_robin", "mca"])
 def test_a_small_tracker_only_takes_longer(small, policy):
+    """Whole rings with a Tracker smaller than a stage: no update finds a full set."""
     run = fused(small, "1024x1024x64", policy=policy)
     assert run.schedule.policy.slices > 1
     run.run()
@@ -189,7 +190,7 @@ def test_slices_of_different_size(small):
 
 
 def test_every_gpu_is_told_the_derived_starvation_limit(small):
-    """Of four channels and 75 B per cycle; a limit of the machine's own goes before it."""
+    """Four channels and 75 B per cycle give 1 cycle; a limit in the machine file goes before it."""
     for machine, cycles in ((small, 1), (variant(small, arbiter={"starvation_limit_cycles": 64}), 64)):
         run = fused(machine, policy="mca", shape="256x256x64", devices=2, mirrored=False)
         register = run.drivers[0].registers["STARVATION_LIMIT"].offset
@@ -272,7 +273,7 @@ def thresholds_for(monkeypatch, updates: int) -> None:
 
 @pytest.mark.slow
 def test_a_run_that_stops_says_where(machine, monkeypatch):
-    """With a threshold that no tile reaches nothing is ever sent on."""
+    """A threshold that no tile reaches: the run ends with a line that names what waits."""
     thresholds_for(monkeypatch, 3)
     run = fused(machine, "1024x1024x64")
     message = failure(run)
@@ -289,6 +290,7 @@ def test_a_run_that_stops_says_where(machine, monkeypatch):
 
 @pytest.mark.slow
 def test_too_low_a_threshold_is_reported_by_the_hardware(machine, monkeypatch):
+    """The run ends with `threshold_exceeded` and the tile's details."""
     thresholds_for(monkeypatch, 1)
     # With the derived limit another error of the same mistake is the first: arrival_refused.
     machine = variant(machine, arbiter={"starvation_limit_cycles": 64})

@@ -47,11 +47,8 @@ def test_all_gathers(collective, polls, signals):
     ("rs", lambda gpu: [gpu]), ("rs-ring", lambda gpu: [(gpu + 1) % GPUS]), ("ar", lambda gpu: range(GPUS)),
     ("ar-ring", lambda gpu: range(GPUS))])
 def test_memory_adds(collective, whole):
-    """Sums are numpy's, bit for bit in the order of the additions (`run`), of every GPU's numbers.
-
-    And all that should be whole is.
-    """
-    one = queued._Run(load_machine(SMALL, QUEUE), (collective, GPUS, SIZE), "gpu", 3)
+    """Atomic additions: sums are checked bit for bit, in their order, and every chunk that should be whole is."""
+    one = queued._Run(load_machine(SMALL, QUEUE), collective, GPUS, SIZE, "gpu", 3)
     try:
         one.run()
         done, data = one.result(), one.ledger.data
@@ -70,7 +67,7 @@ def test_memory_adds(collective, whole):
 
 @pytest.mark.parametrize("initiator", ["host", "gpu", "poll", "tracker"])
 def test_a_broadcast_reads_its_source_once(initiator):
-    """For every two peers, or behind the Tracker for all: a third of the reads on four GPUs, two thirds by pairs."""
+    """On four GPUs 1/3 of the reads behind the Tracker, which sends to all, and 2/3 by pairs of peers."""
     copied, once = run("ag", "poll", seed=6), run("ag", initiator, seed=7, variant="bcst")
     rows = 1 if initiator == "tracker" else 2
     assert (once.copies, once.lines) == (GPUS * rows, copied.lines * rows // (GPUS - 1))
@@ -89,7 +86,7 @@ def test_a_swap_needs_no_second_buffer(gpus, initiator):
 
     Who of a pair is first is shared out. Of four signals one says that the other's chunk is stored.
     """
-    one = queued._Run(load_machine(SMALL, QUEUE), ("a2a", gpus, 4096 * gpus), initiator, 9, "swap")
+    one = queued._Run(load_machine(SMALL, QUEUE), "a2a", gpus, 4096 * gpus, initiator, 9, "swap")
     try:
         one.run()
         done, data = one.result(), one.ledger.data
@@ -193,8 +190,8 @@ def test_what_is_asked_is_checked(options, message, error_of):
 
 
 def test_options_of_the_cycle_level_alone_are_refused(capsys):
-    assert main(["dma", "--gpus", "4"]) == 2 and "--gpus is of the cycle level" in capsys.readouterr().err
-    assert main(["dma", "--wave", "2"]) == 2 and "--wave is of the cycle level" in capsys.readouterr().err
+    assert main(["dma", "--gpus", "4"]) == 2 and "--gpus is for the cycle level" in capsys.readouterr().err
+    assert main(["dma", "--wave", "2"]) == 2 and "--wave is for the cycle level" in capsys.readouterr().err
     assert main(["dma", "--level", "gate"]) == 2 and "--level 'gate' is unknown" in capsys.readouterr().err
 
 
@@ -208,7 +205,7 @@ def test_the_command(tmp_path, capsys):
 
 
 def test_signals_are_checked_where_they_arrive(monkeypatch):
-    """Where the flags are not open to peers, they are refused like any other arrival."""
+    """Flags that are not open to peers are refused like any other arrival."""
     opens = Driver.open_memory
     monkeypatch.setattr(Driver, "open_memory", lambda self, number, *, base, limit: opens(
         self, number, base=base, limit=queued._FLAGS))

@@ -15,8 +15,7 @@ from t3sim.runs.data_mode import run_data_mode
 from t3sim.runs.exchange import fused_with
 from t3sim.runs.kernels import part_of
 from t3sim.runs.operators import make_operator, make_tiling, resident
-from t3sim.runs.plan import Plan
-from t3sim.runs.policy import Policy
+from t3sim.runs.plan import Plan, Policy
 from t3sim.runs.skew import Skew
 from t3sim.study.report import print_run
 from t3sim.study.techniques import run_sublayer

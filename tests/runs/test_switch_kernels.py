@@ -61,4 +61,4 @@ def test_t3_around_a_switch_that_adds(operator, capsys):
     if not gathers:
         assert fused.ag_ns == pytest.approx((N - 1) * chunk / MACHINE.link.bandwidth_gb_per_s + 4000, rel=0.03)
     print_run(found, output_console())
-    assert "most bytes of sums at a port of the switch" in capsys.readouterr().out
+    assert "bytes of sums at a port of the switch, at most" in capsys.readouterr().out

@@ -33,6 +33,7 @@ BY_FP32 = Sums("fp32", "fp32")
     (Sums("fp32", "e4m3"), "gemm-rs", "ring", "ring", "exchange.wire = e4m3 is made by compute units"),
 ])
 def test_what_cannot_be_is_refused(sums, operator, algorithm, topology, words):
+    """One line for each wrong value."""
     with pytest.raises(BadInput, match=words):
         fused_with(operator, topology, algorithm, sums=sums)
 
@@ -43,6 +44,7 @@ def test_what_cannot_be_is_refused(sums, operator, algorithm, topology, words):
     ({"accumulate": "fp32"}, {"operator": "gemm-ag"}, "exchange.accumulate = fp32 is of a GEMM"),
 ])
 def test_a_scenario_is_refused_before_anything_runs(exchange, layer, words):
+    """One line for each wrong value."""
     scenario = {"layer": {"gemm": "512x512x256", "devices": 4} | layer, "exchange": exchange}
     with pytest.raises(BadInput, match=words):
         layer_request(Scenario.model_validate(scenario))
@@ -68,6 +70,7 @@ def test_bytes_of_an_element_and_a_link_that_carries_shorter_lines():
 
 
 def test_a_fixed_point_goes_with_sums_in_a_fixed_order():
+    """`sums = fixed` with a direct exchange is refused unless memory adds in fixed point."""
     direct = {"layer": {"gemm": "512x512x256", "devices": 4, "dtype": "bf16"}, "techniques": ("t3",)}
     exchange = {"algorithm": "direct", "topology": "switch", "sums": "fixed"}
     with pytest.raises(BadInput, match="whose sums have two, and exchange.accumulate = fixed"):

@@ -39,6 +39,7 @@ def words(total_us: float, loss: dict[str, float], collective: str = "rs", read:
     (40, "rs", 0, {"idle_units": -9.0}, "the GEMM"),
 ])
 def test_the_fullest_resource_or_else_what_held_it_most(total_us, collective, read, loss, expected):
+    """Hand-made times, bytes and losses: a run is bound by one of the two."""
     assert words(total_us, loss, collective, read) == expected
 
 

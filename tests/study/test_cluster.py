@@ -94,7 +94,7 @@ def test_a_killed_scheduler_loses_nothing(cluster, here, tmp_path):
     until(lambda: len(results(tmp_path)) >= 2)
     cluster.scheduler.kill()
     _, error = sweep.communicate(timeout=300)
-    assert sweep.returncode == 1 and "is gone: what is finished is kept" in error.splitlines()[-1]
+    assert sweep.returncode == 1 and "is gone: finished results are kept" in error.splitlines()[-1]
     cluster.close()
     before = results(tmp_path)
     assert 2 <= len(before) < POINTS

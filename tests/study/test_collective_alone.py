@@ -81,7 +81,7 @@ def programmed(collective: str = "ar", gpus: int = 4) -> ProgrammedCollective:
 @pytest.mark.parametrize(("break_it", "told"), [
     (lambda data: data.sources.__setitem__((1, 1, 2), data.sources[1, 1, 1]), "word 0 of chunk 1 is "),
     (lambda data: data.later.__setitem__((2, 0, 0), 1), "word 0 of chunk 0 is "),
-    (lambda data: data.sender.__setitem__((3, 2), -1), "GPU 3: 64 accesses to what is no chunk's"),
+    (lambda data: data.sender.__setitem__((3, 2), -1), "GPU 3: 64 accesses outside all chunks"),
     (lambda data: data.stored.__setitem__((0, 7), 1), "GPU 0: word 7 of chunk 0 was stored 2 times instead of 1")])
 def test_wrong_numbers_are_found(break_it, told):
     """A part that is added twice, a read that comes too late, a store of nobody's, one too many."""
@@ -140,7 +140,7 @@ def test_the_command_prints_and_writes_it(tmp_path, capsys):
     out = tmp_path / "ar.json"
     assert cli.main(["run", str(tmp_path / "ar.toml"), "--values", "--json", str(out)]) == 0
     printed, content = capsys.readouterr().out, json.loads(out.read_text())
-    assert "all right" in printed and "event level" in printed and f"Limited by {content['limited_by']}" in printed
+    assert "all equal" in printed and "event level" in printed and f"Limited by {content['limited_by']}" in printed
     assert (content["devices"], content["algorithm"], len(content["gpus"])) == (4, "hierarchical", 4)
     assert content["event_error"] == pytest.approx(content["event_ns"] / content["collective_ns"] - 1)
 
@@ -265,7 +265,7 @@ def test_every_word_is_right_in_switches_side_by_side(collective, rtl):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("break_it", "told"), [
-    (lambda data: data.found.__setitem__((1, 3), 7.0), r"GPU 0: element 3 of chunk 0 is "),
+    (lambda data: data.last_read.__setitem__((1, 3), 7.0), r"GPU 0: element 3 of chunk 0 is "),
     (lambda data: data.parts.__setitem__((0, 2), 1), "element 2 of chunk 0: 4 parts of other GPUs were added instead"),
     (lambda data: data.stored.__setitem__((0, 0), 1), "GPU 0: element 0 of chunk 0: 1 times it was stored")])
 def test_wrong_numbers_in_the_switch_are_found(break_it, told):

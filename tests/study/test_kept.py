@@ -15,8 +15,7 @@ from t3sim.runs.kernels import GemmAlone
 from t3sim.runs.skew import Skew
 from t3sim.study.sweeps.point import flat
 from t3sim.study.sweeps.scenario_point import ScenarioPoint
-from t3sim.study.tasks.kept import KeptResults
-from t3sim.study.tasks.store import Store
+from t3sim.study.tasks.store import KeptResults, Store
 from t3sim.study.tasks.task import kernel_task
 from t3sim.workload.workloads import gemm_workload, gemv_workload
 
@@ -152,7 +151,7 @@ def test_a_collective_alone_is_simulated_once_for_all_commands(tmp_path, capsys,
                         lambda self, *arguments: simulations.append(self) or simulate(self, *arguments))
     first = answer(tmp_path, "run", *COLLECTIVE, "--bytes", "4096")
     assert answer(tmp_path, "run", *COLLECTIVE, "--bytes", "4096") == first and len(simulations) == 1
-    assert "simulated by an earlier run (--fresh repeats it)" in capsys.readouterr().err
+    assert "result of an earlier run (--fresh simulates again)" in capsys.readouterr().err
     assert answer(tmp_path, "run", *COLLECTIVE, "--bytes", "4096", "--algorithm", "ring") == first
     assert len(simulations) == 1
     answer(tmp_path, "run", *COLLECTIVE, "--bytes", "4096", "--fresh")

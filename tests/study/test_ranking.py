@@ -37,7 +37,7 @@ def test_a_scenario_of_the_library_level_is_ranked_wherever_it_is_asked(json_of)
     (task,) = point.tasks
     values = point.answer({task.key: task.run(lambda share: None)})
     assert values["ranking.0.mechanism"] == ranked["ranking"][0]["mechanism"] and point.warm_up() is None
-    with pytest.raises(BadInput, match="a trace is of the cycle level"):
+    with pytest.raises(BadInput, match="a trace records the cycle level"):
         recorded(library)
     with pytest.raises(BadInput, match="a ranking of mechanisms does not go with a kernel"):
         KernelAlone(scenario_of({}, {"level": "library", "layer.operator": "gemm"}))

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from t3sim import cli
-from t3sim.study.sweeps.regimes import BEST, regimes
+from t3sim.study.sweeps.comparisons import BEST, regimes
 from t3sim.study.sweeps.study import Regimes, load_study
 from tests.support.studies import COLLECTIVES, written
 
@@ -76,7 +76,7 @@ def test_a_study_draws_and_tells_its_regimes(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("change, words", [
-    (('over = "topology"', 'over = "tp"'), "regimes.over = 'tp' is no setting of the grid: allowed are topology"),
+    (('over = "topology"', 'over = "tp"'), "regimes.over = 'tp' is not a setting of the grid: allowed are topology"),
     (('along = ["sizes", "runs.0.algorithm", "nodes"]', "along = []"), "regimes.along = []"),
     (('    bound = "runs.0.closed_form_ns"\n', ""), "regimes.bound is missing"),
     (('bound = "runs', 'limit = 3\nbound = "runs'), "regimes.limit is unknown"),

@@ -188,7 +188,7 @@ def test_keys_are_written_as_the_options_that_stand_for_them(message, only, writ
 def test_a_kernel_alone_has_no_exchange(error_of):
     line = error_of("run", "--operator", "gemm", "--gemm", "256x256x64", "--set", "exchange.sums=fixed")
     assert "--sums fixed does not go with a kernel alone" in line
-    with pytest.raises(BadInput, match=r"layer.kernel = k.npz is an operator of its own"):
+    with pytest.raises(BadInput, match=r"layer.kernel = k.npz defines its own operator"):
         KernelAlone(scenario_of({"layer": {"kernel": "k.npz", "operator": "gemv"}}, {}))
 
 

@@ -17,12 +17,11 @@ from t3sim.study.scenario.dispatch import request_of
 from t3sim.study.scenario.event import EventLevel
 from t3sim.study.scenario.request import LayerRequest
 from t3sim.study.sweeps import page
+from t3sim.study.sweeps.comparisons import WinnerCell, regrets, short_names, winners
 from t3sim.study.sweeps.page import write_page
 from t3sim.study.sweeps.point import flat
-from t3sim.study.sweeps.regret import regrets
 from t3sim.study.sweeps.scenario_point import ScenarioPoint
 from t3sim.study.sweeps.study import STUDIES, Compare, Map, load_study, value_of
-from t3sim.study.sweeps.winners import WinnerCell, short_names, winners
 from tests.support.studies import COLLECTIVES, written
 
 MACHINE = Path(__file__).parents[1] / "data" / "machines" / "ring_small.toml"
@@ -224,7 +223,7 @@ def test_a_scenario_is_a_study_of_one_point(tmp_path):
     pytest.param({"collective": "ag", "bytes": 8 * 10**9, "devices": 8, "values": True},
                  marks=pytest.mark.builds_loops)])
 def test_a_point_that_would_take_days_is_refused_unless_the_study_insists(values):
-    with pytest.raises(BadInput, match="would take about .*; insist = true runs it all the same"):
+    with pytest.raises(BadInput, match="would take about .*; insist = true runs it anyway"):
         ScenarioPoint(values)
     assert ScenarioPoint(values | {"insist": True}).tasks
 
@@ -370,7 +369,9 @@ def test_values_of_a_setting_are_compared_over_cases(tmp_path, capsys):
     ring, full = json.loads((tmp_path / "a.json").read_text())["compared"]
     assert ring == {"value": "ring:4", "cases": 3, "mean_percent": 0, "worst_percent": 0, "good_percent": 0,
                     "worst_case": ring["worst_case"], "behind_best_percent": pytest.approx(100 / min(ratios) - 100),
-                    "unharmed_percent": 100, "spread_percent": 0, "worst_spread_percent": 0}
+                    "unharmed_percent": 100, "spread_percent": 0, "worst_spread_percent": 0,
+                    "by_case": [{"case": f"sizes = {row['sizes']}", "slower_percent": 0, "spread_percent": 0}
+                                for row in rows[::2]]}
     assert full["worst_percent"] == pytest.approx(100 * max(ratios) - 100) and max(ratios) < 0.9
     assert full["worst_case"] == f"sizes = {rows[2 * ratios.index(max(ratios))]['sizes']}"
     assert full["good_percent"] == 100
@@ -390,6 +391,8 @@ def test_repetitions_of_a_case_are_averaged_before_values_are_compared():
     assert chance.worst_percent == chance.mean_percent == 0 and chance.unharmed_percent == 100
     assert late.worst_percent == pytest.approx(1) and late.unharmed_percent == 0 and late.good_percent == 100
     assert [one.spread_percent for one in (turns, chance, late)] == pytest.approx([10, 10, 10])
+    (case,) = late.by_case
+    assert (case.case, case.slower_percent, case.spread_percent) == ("gemm = 7", pytest.approx(1), pytest.approx(10))
     alone = regrets(compare.model_copy(update={"average": None}), rows[:-1], ["gemm", "policy", "latency"],
                     ["policy"])
     assert alone[1].worst_percent == pytest.approx(10) and alone[1].unharmed_percent == 50

@@ -15,6 +15,7 @@ from t3sim.collectives.algorithms import COLLECTIVES, algorithms
 from t3sim.machine import Machine, load_machine
 from t3sim.mechanisms.table import check_split_k
 from t3sim.runs.exchange import ALGORITHMS, FUSED_OPERATORS, IN_SWITCH, Exchange, fused_with
+from t3sim.runs.plan import Plan
 from t3sim.runs.signals import SIGNALS
 from t3sim.runs.skew import Skew
 from t3sim.runs.split_k import with_split_k
@@ -60,9 +61,9 @@ class Row:
     def machine(self) -> Machine:
         return self.exchange.hardware(with_split_k(MACHINE, self.parts), self.workload)
 
-    def setup(self, **changes) -> Setup:
-        skew = Skew.of(self.skew, self.gpus) if self.skew else None
-        return Setup(self.machine, self.workload, "t3-mca", self.mirrored, exchange=self.exchange, skew=skew, **changes)
+    def setup(self, machine: Machine | None = None) -> Setup:
+        skew = None if self.mirrored else Skew.of(self.skew, self.gpus)
+        return Setup(Plan(machine or self.machine, self.workload, exchange=self.exchange, skew=skew), "t3-mca")
 
 
 def runs() -> list[Row]:
@@ -106,23 +107,27 @@ def alone() -> list[tuple[str, str, str]]:
 
 
 def table() -> str:
-    """Write which algorithms each layer has over which links, as CSV."""
-    cells: dict[str, dict[str, list[str]]] = {}
+    """Write which algorithms each layer has over which links, and whether all of them also with --skew, as CSV."""
+    alike: dict[str, dict[str, list[str]]] = {}
+    unlike: dict[str, dict[str, list[str]]] = {}
 
-    def put(layer: str, topology: str, algorithm: str) -> None:
+    def put(cells: dict[str, dict[str, list[str]]], layer: str, topology: str, algorithm: str) -> None:
         cells.setdefault(layer, {}).setdefault(topology.partition(":")[0], []).append(algorithm)
     for row in runs():
         if row.exchange.signal is None and not row.mirrored:
-            more = ["K in parts"] if row.parts > 1 else ["GPUs that are not alike"] if row.skew else []
-            put(", ".join([row.exchange.operator, *more]), row.exchange.topology, row.exchange.algorithm)
+            layer = row.exchange.operator + (", K in parts" if row.parts > 1 else "")
+            put(unlike if row.skew else alike, layer, row.exchange.topology, row.exchange.algorithm)
     for collective, topology, algorithm in alone():
-        put(f"{COLLECTIVES[collective]} alone", topology, algorithm)
-        put(f"{COLLECTIVES[collective]} alone, GPUs that are not alike", topology, algorithm)
+        for cells in (alike, unlike):
+            put(cells, f"{COLLECTIVES[collective]} alone", topology, algorithm)
     written = io.StringIO()
     lines = csv.writer(written, lineterminator="\n")
-    lines.writerow(("layer", *KINDS))
-    for layer, found in cells.items():
-        lines.writerow((layer, *(_cell(found.get(kind, ())) for kind in KINDS)))
+    lines.writerow(("layer", *KINDS, "GPUs that differ"))
+    for layer, found in alike.items():
+        row_cells, skewed_cells = ([_cell(cells.get(kind, ())) for kind in KINDS]
+                                   for cells in (found, unlike.get(layer, {})))
+        assert layer not in unlike or skewed_cells == row_cells, "the table has one column for them"
+        lines.writerow((layer, *row_cells, "yes" if layer in unlike else "–"))
     return written.getvalue()
 
 

@@ -3,6 +3,7 @@
 import itertools
 import random
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import replace
 
 from t3sim.cosim.driver.apb import ApbMaster
@@ -188,15 +189,20 @@ class Gpu:
                 return
         raise AssertionError(f"never done: {status}")
 
-    def write_meanwhile(self, name: str, value: int) -> int:
-        """Write a register while everything goes on; returns the cycle in which the bus shows that it has happened."""
+    def write_meanwhile(self, name: str, value: int, beside: Callable[["Gpu"], None] = lambda gpu: None) -> int:
+        """Write a register while everything goes on; returns the cycle in which the bus shows that it has happened.
+
+        `beside` is called before this cycle.
+        """
         transfer = {"paddr": self.driver.registers[name].offset, "psel": 1, "pwrite": 1, "pwdata": value}
         for port, word in transfer.items():
+            self._put.pop(f"apb.{port}", None)  # `bus` has changed it
             self.put(f"apb.{port}", word)
         self.run(1)
         self.put("apb.penable", 1)
         while not self.get("apb.pready"):
             self.run(1)
+        beside(self)
         done = self.cycle
         self.run(1)
         for port in ("psel", "penable"):

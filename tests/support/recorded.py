@@ -5,6 +5,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from t3sim.machine import load_machine
+from t3sim.runs.plan import Plan
+from t3sim.runs.skew import Skew
 from t3sim.trace.record import record
 from t3sim.trace.recorder import Filter
 from t3sim.trace.setup import Setup
@@ -19,9 +21,8 @@ def make(folder: Path, bug: str | None = None, wanted: Filter = Filter(), techni
          policy: str | None = None, mirrored: bool = False, shape: str = SHAPE,
          varied: Mapping[str, object] = MappingProxyType({}), **options) -> Trace:
     """A ring of four GPUs, all of it recorded."""
-    workload = gemm_workload(shape, DEVICES)
-    setup = Setup(load_machine(str(MACHINE)), workload, technique, mirrored, bug=bug, policy=policy, varied=varied)
-    record(setup, folder, wanted, **options)
+    plan = Plan(load_machine(str(MACHINE)), gemm_workload(shape, DEVICES), skew=None if mirrored else Skew())
+    record(Setup(plan, technique, bug, policy, varied), folder, wanted, **options)
     return Trace.load(folder)
 
 

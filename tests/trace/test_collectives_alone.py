@@ -241,15 +241,15 @@ def test_the_commands(tmp_path, capsys, error_of):
     capsys.readouterr()
     assert cli.main(["explain", "--wg", "2", out]) == 0
     assert "step 2 of 4, bytes 0 to 511 of each chunk: adds to chunk 2" in capsys.readouterr().out
-    for asked, told in ((["explain", "--wg", "2", "--wf", "0", out], "--wg W is all that names a piece"),
-                        (["explain", "--wf", "0", out], "--wg W is all that names a piece"),
+    for asked, told in ((["explain", "--wg", "2", "--wf", "0", out], "--wg W names a piece, and --wf does not apply"),
+                        (["explain", "--wf", "0", out], "--wg W names a piece, and --wf does not apply"),
                         (["explain", "--wg", "99999", out], "workgroup 99999 does not exist: this GPU has 0 to "),
                         (["explain", "--wg", "0", "--gpu", "1", out], "GPU 1 is not in this trace"),
                         (["trace", *options, "--bug", "threshold", "--out", out],
-                         "--collective rs is alone, without Track & Trigger, whose bug threshold is"),
+                         "--collective rs runs without Track & Trigger, which has bug threshold"),
                         (["trace", *options, "--technique", "t3", "--out", out], "does not go with --collective rs"),
                         (["trace", "--operator", "gemv", "--gemm", "64x1x64", "--out", out],
-                         "a trace is of the cycle level")):
+                         "a trace records the cycle level")):
         assert told in error_of(*asked)
 
 

@@ -38,6 +38,7 @@ def of(trace: Trace, kind: Kind, device: int) -> np.ndarray:
 
 
 def test_every_workgroup_starts_once_under_its_name_in_the_order_of_dispatch(recorded):
+    """Random orders, tiles without an id, and a late GPU."""
     trace, schedule = recorded
     for device in range(DEVICES):
         started, called = of(trace, Kind.DISPATCH, device), names(schedule, device)
@@ -48,6 +49,7 @@ def test_every_workgroup_starts_once_under_its_name_in_the_order_of_dispatch(rec
 
 
 def test_what_a_workgroup_stores_lies_in_the_tile_that_its_name_says(recorded):
+    """Every store's address is compared."""
     trace, _ = recorded
     for device in range(DEVICES):
         entered = of(trace, Kind.ENTER, device)
@@ -59,6 +61,7 @@ def test_what_a_workgroup_stores_lies_in_the_tile_that_its_name_says(recorded):
 
 
 def test_who_is_held_back_starts_next(recorded):
+    """The workgroup that waits for the window is the next one to start."""
     trace, _ = recorded
     held = 0
     for device in range(DEVICES):

@@ -3,7 +3,6 @@
 All rows share one geometry of RTL.
 """
 
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from t3sim.machine import load_machine
 from t3sim.machine.hardware import SwitchSection
 from t3sim.runs.exchange import ALGORITHMS, FUSED_OPERATORS, fused_with
 from t3sim.runs.operators import make_tiling, placement_of
+from t3sim.runs.plan import Plan
 from t3sim.runs.skew import Skew
 from t3sim.trace.explain_run import explain_run
 from t3sim.trace.explain_tile import explain_tile
@@ -98,10 +98,10 @@ def check_workgroups(trace: Trace, setup: Setup) -> None:
         tiles = range(trace.run["tiles"][device])
         made = sum(trace.map.place(TileId(device, wg, 0)).made for wg in tiles)
         others = trace.run["names"] - max(trace.run["tiles"])
-        if setup.exchange.of_experts:
-            placement = placement_of(setup.machine, setup.workload)
+        if setup.plan.exchange.of_experts:
+            placement = placement_of(setup.machine, setup.plan.workload)
             others = len(placement.workgroups(device))
-        if setup.exchange.collective == "dispatch":  # what stays, or has no tokens, nobody sends
+        if setup.plan.exchange.collective == "dispatch":  # what stays, or has no tokens, nobody sends
             sent = [wg for wg in tiles if trace.map.routes(TileId(device, wg, 0))]
             made = sum(trace.map.place(TileId(device, wg, 0)).columns > 0 for wg in sent)
         assert len(started) == made + others
@@ -109,8 +109,8 @@ def check_workgroups(trace: Trace, setup: Setup) -> None:
             if e["wg"] < max(trace.run["tiles"]):
                 makers = trace.map.place(TileId(device, int(e["wg"]), 0)).made
                 assert (e["c"] == ALONE) == (makers == 1) and e["c"] < makers and makers % parts == 0
-    if setup.exchange.before:
-        assert trace.run["names"] == trace.run["tiles"][0] + make_tiling(setup.machine, setup.workload).tiles
+    if setup.plan.exchange.before:
+        assert trace.run["names"] == trace.run["tiles"][0] + make_tiling(setup.machine, setup.plan.workload).tiles
 
 
 def check_tile(trace: Trace, tile: Tile) -> None:
@@ -182,8 +182,8 @@ def test_who_has_not_sent_is_named_among_several(late):
                                  "The last: GPU 3, "]),
     ("dead:0:3", ["The last: GPU 0, whose last workgroup ended at cycle "]), ("", [])])
 def test_an_overview_says_which_gpu_was_late_or_last(skew, told, tmp_path):
-    record(Setup(load_machine(str(MACHINE)), gemm_workload(SHAPE, 4), "t3-mca", False,
-                 skew=Skew.of(skew, 4) if skew else None), tmp_path)
+    plan = Plan(load_machine(str(MACHINE)), gemm_workload(SHAPE, 4), skew=Skew.of(skew, 4))
+    record(Setup(plan, "t3-mca"), tmp_path)
     verdict = [text for text in explain_run(Trace.load(tmp_path)).verdict if text.startswith(("Late", "The last"))]
     assert len(verdict) >= len(told) and all(text.startswith(start) for text, start in zip(verdict, told))
     assert bool(verdict) == bool(skew)
@@ -269,9 +269,8 @@ def test_an_action_of_a_schedule_is_the_kind_of_its_region(tmp_path):
 def test_what_the_switch_s_table_does_is_traced(tmp_path):
     """Each part that it takes, and each sum that leaves before it is whole; the RTL's counters say as much."""
     row = Row(fused_with("gemm-rs", "switch", "in-switch"), 4, skew="late:1:900")
-    machine = row.machine.model_copy(update={"switch": SwitchSection(merge_sets=8, merge_ways=2, timeout_ns=5000.0,
-                                                                     rtl=True)})
-    setup = replace(row.setup(), machine=machine)
+    switch = SwitchSection(merge_sets=8, merge_ways=2, timeout_ns=5000.0, rtl=True)
+    setup = row.setup(row.machine.model_copy(update={"switch": switch}))
     assert record(setup, tmp_path).outcome == "done"
     trace = Trace.load(tmp_path)
     events = trace.events[trace.events["kind"] == Kind.MERGE]
@@ -285,7 +284,7 @@ def test_what_the_switch_s_table_does_is_traced(tmp_path):
                                                           "expired"), happened))
     finally:
         run.close()
-    lines = setup.workload.output_bytes // 64
+    lines = setup.plan.workload.output_bytes // 64
     assert begins + joins + completes == 3 * lines and evicted > 100 and refused == 0
     assert counted["left"] == completes + evicted + expired
     for device in range(4):

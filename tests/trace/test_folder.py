@@ -204,7 +204,7 @@ def test_nothing_is_left_of_what_was_refused(tmp_path):
 def test_what_is_no_trace_is_told_in_a_line(short, tmp_path, error_of):
     assert "holds no trace" in error_of("explain", tmp_path / "nowhere")
     (tmp_path / "plain").touch()
-    assert "is not a folder" in error_of("explain", tmp_path / "plain")
+    assert "is no recording" in error_of("explain", tmp_path / "plain")
     (tmp_path / f"{EVENTS}.part").touch()
     assert "holds a recording that did not finish" in error_of("explain", tmp_path)
     broken = shutil.copytree(short.folder, tmp_path / "broken")
@@ -219,8 +219,8 @@ def test_what_the_trace_does_not_hold_is_told_in_a_line(short, error_of):
     assert "it has 0 to 3" in error_of("explain", folder, "--wg", 1, "--wf", 0, "--gpu", 4)
     assert "which has 0 to 299" in error_of("explain", folder, "--channel", 1, "--cycle", 300)
     assert "channel 99 does not exist" in error_of("step", folder, "--break", "channel 99 starved")
-    assert "is no condition" in error_of("step", folder, "--break", "set full")
-    assert "that does not happen" in error_of("step", folder, "--break", "wg 31 fires")
+    assert "is not a condition" in error_of("step", folder, "--break", "set full")
+    assert "the condition never holds" in error_of("step", folder, "--break", "wg 31 fires")
 
 
 def test_a_tile_that_was_never_seen(short, capsys):

@@ -99,7 +99,7 @@ def test_a_set_is_full_when_its_ways_are_used(replay):
 
 @pytest.mark.parametrize("text", ["set full", "wg", "channel 1 grants", "", "kind"])
 def test_what_is_no_condition_is_refused_with_examples(replay, text):
-    with pytest.raises(BadInput, match="is no condition; such are: set 17 full"):
+    with pytest.raises(BadInput, match="is not a condition; allowed are: set 17 full"):
         replay.find(text, 0)
 
 
@@ -241,7 +241,7 @@ def test_keys_move(trace, replay):
     app, screen = drive(trace, ["g", "'7000", "enter", "d", "k"])
     assert app.cycle == 7000 and app.replay.device == 2 and "GPU&#160;2" in screen and app.kind == Kind.READY
     app, _ = drive(trace, ["b", "'set full", "enter"])
-    assert "is no condition" in app.message and app.cycle == 6000
+    assert "is not a condition" in app.message and app.cycle == 6000
 
 
 def test_the_screen_shows_the_state(trace, replay):
@@ -258,6 +258,6 @@ def test_the_command_refuses_what_it_cannot_do(trace, capsys):
     def run(*arguments):
         code = cli.main(["step", str(trace.folder), *arguments])
         return code, capsys.readouterr().err
-    assert run() == (2, "t3: error: t3 step needs a terminal; `t3 explain` answers without one\n")
-    assert "that does not happen" in run("--break", "set 4 full")[1]
+    assert run() == (2, "t3: error: t3 step needs a terminal; `t3 explain` works without one\n")
+    assert "the condition never holds" in run("--break", "set 4 full")[1]
     assert "has 0 to 3" in run("--gpu", "4")[1]

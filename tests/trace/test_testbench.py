@@ -57,6 +57,7 @@ def test_the_failure_names_commands_that_work(failed, capsys):
 
 
 def test_the_trace_shows_the_fault(failed):
+    """A broken Tracker, arbiter and top: the failing testbench's trace contains the wrong event."""
     block, _, trace = failed
     e, last = trace.events, trace.window[1] - 1
     updates = e[e["kind"] == Kind.UPDATE]

@@ -51,6 +51,7 @@ def of(trace: Trace, kind: Kind, device: int | None = None) -> np.ndarray:
 
 
 def test_recording_changes_nothing_and_says_what_it_costs(whole):
+    """A ring with every event recorded ends in the state of the unrecorded run."""
     recorded = whole.run["recorded"]
     assert recorded["outcome"] == "done" and recorded["dropped"] == 0 and whole.run["errors"] == [None] * DEVICES
     assert recorded["seconds_untraced"] > 0
@@ -58,6 +59,7 @@ def test_recording_changes_nothing_and_says_what_it_costs(whole):
 
 @pytest.mark.parametrize("device", range(DEVICES))
 def test_events_agree_with_the_hardwares_own_counters(whole, device):
+    """A ring with every event recorded: as many events as the hardware counted."""
     counted = whole.run["counters"][device]
     assert len(of(whole, Kind.UPDATE, device)) == counted["updates"] == len(of(whole, Kind.REPORT, device))
     assert len(of(whole, Kind.TRIGGER, device)) == counted["triggers"]
@@ -287,7 +289,7 @@ def test_commands(tmp_path, capsys, whole):
     (["explain", "{}", "--channel", "1", "--cycle", "99999999"], "not in the recording"),
     (["explain", "/nowhere", "--wg", "3", "--wf", "0"], "holds no trace"),
     (["trace", "--gemm", SHAPE, "--devices", "4", "--out", "x", "--kind", "updates"], "--kind 'updates' is unknown"),
-    (["trace", "--gemm", SHAPE, "--devices", "4", "--out", "x", "--channel", "9-3"], "no number or range"),
+    (["trace", "--gemm", SHAPE, "--devices", "4", "--out", "x", "--channel", "9-3"], "not a number or a range"),
     (["trace", "--gemm", SHAPE, "--devices", "4", "--out", "x", "--technique", "sequential"], "is unknown"),
 ])
 def test_bad_input_is_one_line(capsys, whole, arguments, words):

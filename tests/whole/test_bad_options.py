@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from t3sim import cli
-from t3sim.commands.app import group
+from t3sim.commands.app import COMMANDS, command_of
 from t3sim.runs import fused
 from tests.support.naming import case
 
@@ -53,8 +53,8 @@ _ELSEWHERE = {("trace", "--channel"), ("trace", "--wg"), ("step", "--break")}
 
 def parameters():
     """(command, the words before the value, what the value is) of every option and argument that takes one."""
-    for name, command in group().commands.items():
-        for parameter in command.params:
+    for name in COMMANDS:
+        for parameter in command_of(name).params:
             if getattr(parameter, "is_flag", False):
                 continue
             option = parameter.opts[0] if parameter.opts[0].startswith("-") else ""
@@ -174,7 +174,7 @@ def test_collectives_on_the_cycle_level_that_cannot_be(words, told, error_of):
 def test_a_size_that_is_swept_twice(tmp_path, monkeypatch, error_of):
     monkeypatch.chdir(tmp_path)
     line = error_of("area", "arbiter", "--sweep", "ways=2,4", "--sweep", "ways=8")
-    assert line == "t3: error: --sweep gives ways twice: all of its values belong into one\n"
+    assert line == "t3: error: --sweep gives ways twice: list all its values in one --sweep\n"
 
 
 @pytest.mark.parametrize("content", ["", "\n\n", "1_0 READ 1\n"])

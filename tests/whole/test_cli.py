@@ -23,8 +23,8 @@ from rich.console import Console
 from t3sim import cli
 from t3sim.base import console as consoles
 from t3sim.base.errors import Failure
-from t3sim.base.output import collect_versions, json_text, write_json
-from t3sim.base.trimmed import Trimmed
+from t3sim.base.output import collect_versions, json_text, whole_file, write_json, write_whole
+from t3sim.base.streams import Trimmed
 from t3sim.machine import load_machine
 from t3sim.mechanisms.result import DRAM_STREAMS
 from t3sim.mechanisms.table import BY_DEFAULT
@@ -94,7 +94,7 @@ def test_run_without_arguments(calls, capsys):
     assert seed == 0
     printed = capsys.readouterr()
     assert "T-NLG FC-2, TP=8: M=8192 N=4256 K=2128, fp16, 8 GPUs" in printed.out
-    for heading in ("Time", "DRAM traffic per GPU (MB)", "Where the time that is not hidden went", "Simulation"):
+    for heading in ("Time", "DRAM traffic per GPU (MB)", "Time that is not hidden", "Simulation"):
         assert heading in printed.out
     for number in ("3,265.4", "1.255", "94.6%", "1,376.5", "130.7", "146.8", "2,602,100", "118,817"):
         assert number in printed.out
@@ -119,7 +119,7 @@ def test_what_cannot_end_is_refused(calls, capsys):
     assert time.monotonic() - began < 10 and not calls
     line = capsys.readouterr().err
     assert re.fullmatch(r"t3: error: a GEMM of 1048576x1048576x1048576 would take about [\d,]+ days and [\d,.]+ GB "
-                        r"of memory for [\d,]+ cycles \(estimated\): .*; --insist runs it all the same\n", line)
+                        r"of memory for [\d,]+ cycles \(estimated\): .*; --insist runs it anyway\n", line)
     assert cli.main([*impossible, "--insist"]) == 0 and len(calls) == 1
 
 
@@ -275,7 +275,7 @@ def test_bench_of_the_rtl_beside_other_simulators(monkeypatch, capsys, json_of):
     assert cli.main(["bench", "--engine", "rtl", "--beside", "cxxrtl,amaranth"]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["inputs", "t3sim", "cxxrtl"] in rows and ["3%", "change", "in", "a", "cycle", "400,000", "5,000"] in rows
-    assert ["seconds", "of", "cores", "to", "build", "12", "70"] in rows
+    assert ["core", "seconds", "to", "build", "12", "70"] in rows
     assert json_of("bench", "--engine", "rtl", "--beside", "cxxrtl,amaranth")["rtl"][1] == {
         "simulator": "cxxrtl", "build_seconds": 70.0, "cycles_per_second": {"3% change in a cycle": 5e3}}
 
@@ -295,8 +295,9 @@ def test_bench_of_whole_and_first_runs(monkeypatch, capsys):
                    run_bench=lambda *_: BenchResult({}, whole=whole, first=first))
     assert cli.main(["bench", "--engine", "first"]) == 0
     out = capsys.readouterr().out
-    assert "RTL built first: 30 s of cores, 20 s passed" in out and "the same again: 4 s of cores, 5 s passed" in out
-    assert "1,584,000 cycles of it: 150,000 per second; no input of the RTL changes in 9%, 33 instances rest" in out
+    assert "build of the RTL: 30 core seconds in 20 s" in out and "the same run again: 4 core seconds in 5 s" in out
+    assert ("1,584,000 cycles of it: 150,000 per second; the RTL's inputs do not change in 9% of them; 33 instances "
+            "are idle") in " ".join(out.split())
     assert "first: not run" not in out and "whole: not run" not in out
 
 
@@ -351,11 +352,24 @@ def test_hbm_replay(tmp_path, capsys, json_of):
     assert re.search(r"requests +256", capsys.readouterr().out)
 
 
+@pytest.mark.builds_loops
+@pytest.mark.parametrize(("writes", "buffered"), [(1, 1), (8, 8), (9, 0)])
+def test_hbm_replay_counts_writes_that_stay_in_the_buffer(writes, buffered, tmp_path, json_of):
+    """The recorded simulator's controller empties its buffer above 8 writes; the unified queue always."""
+    trace = tmp_path / "one.trace"
+    trace.write_text("0x1FFFFFC0 READ 0\n" + "".join(f"0x{64 * line:X} WRITE 0\n" for line in range(writes)))
+    payload = json_of("hbm-replay", str(trace))
+    assert (payload["reads"], payload["writes"], payload["writes_buffered"]) == (1, writes - buffered, buffered)
+    queued = json_of("hbm-replay", str(trace), "--machine", "t3-table1")
+    assert (queued["writes"], queued["writes_buffered"]) == (writes, 0)
+
+
 @pytest.mark.parametrize(("content", "words"), [
     (b"0x0 READ 0\n0x40 FETCH 1\n", "one.trace:2: expected"),
     (b"\xff\xfe", "is not a trace"),
     (b"0x0 READ -5\n", "is not a trace"),
-    (b"0xFFFFFFFFFFFFFFFFFF READ 0\n", "is not a trace"),
+    (b"0xFFFFFFFFFFFFFFFFFF READ 0\n", "one.trace:1: address 0xFFFFFFFFFFFFFFFFFF is beyond"),
+    (b"0x3FFFFFC0 READ 0\n0x40000000 READ 0\n", "trace:2: address 0x40000000 is beyond the channel's 1073741824 bytes"),
 ])
 def test_hbm_replay_of_what_is_no_trace(tmp_path, error_of, content, words):
     trace = tmp_path / "one.trace"
@@ -488,7 +502,7 @@ def test_a_fault_of_the_program_is_a_line_and_a_file(monkeypatch, capsys):
     replace_techniques(monkeypatch, run_sublayer)
     assert cli.main(["run", "--tp", "4"]) == 70
     line = capsys.readouterr().err.partition("cycles\n")[2]
-    found = re.fullmatch(r"t3: error: a fault of t3 itself, please report it: KeyError \"'a bug'\" in sublayers.py, "
+    found = re.fullmatch(r"t3: error: a fault of t3 itself, please report it: KeyError \"'a bug'\" in request.py, "
                          r"line \d+; all about it is in (\S+)\n", line)
     told = Path(found[1]).read_text()
     Path(found[1]).unlink()
@@ -535,6 +549,25 @@ def test_json_follows_links_and_keeps_devices(tmp_path):
     assert real.stat().st_mode & 0o777 == 0o666 & ~_mask()
     write_json({"a": 1}, "/dev/null")
     assert not Path("/dev/null").is_file()
+
+
+def test_a_pipe_is_written_and_no_file_takes_its_place(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_whole(pipe, "plan")
+    with whole_file(pipe) as file:
+        file.write(" timeline")
+    assert os.read(reader, 99) == b"plan timeline" and pipe.is_fifo()
+    os.close(reader)
+
+
+def test_a_shell_s_pipe_is_written_by_its_name():
+    reader, writer = os.pipe()
+    write_json({"a": 1}, f"/dev/fd/{writer}")
+    assert json.loads(os.read(reader, 99)) == {"a": 1}
+    os.close(reader)
+    os.close(writer)
 
 
 def _mask() -> int:
@@ -628,7 +661,7 @@ def test_less_memory_than_libraries_need_is_a_line(limit):
     done = subprocess.run(["bash", "-c", f"ulimit {limit}; exec {sys.executable} -m t3sim.cli run --devices 2"],
                           cwd=ROOT, text=True, capture_output=True, timeout=60)
     assert (done.returncode, done.stdout) == (1, "")
-    assert re.fullmatch(r"t3: error: this process may have 0\.[2-9] GB of memory \(ulimit\): 1 GB is the least\n",
+    assert re.fullmatch(r"t3: error: this process may have 0\.[2-9] GB of memory \(ulimit\): 1 GB are needed\n",
                         done.stderr), done.stderr
 
 

@@ -17,7 +17,7 @@ from t3sim.gpu.fabric.network import outgoing
 from t3sim.machine import load_machine, topologies
 from t3sim.machine.formats import FORMATS, FP16
 from t3sim.machine.topologies import fully_connected, switch
-from t3sim.machine.topologies.multi_node import multi_node
+from t3sim.machine.topologies.shapes import multi_node
 from t3sim.rtl.channel.order_guard import OrderGuard
 from t3sim.rtl.gpu_top import GpuTop
 from t3sim.runs import data_mode
@@ -26,8 +26,7 @@ from t3sim.runs.data_mode import DataLedger, Products, Variation, data_run, redu
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.fused import FusedRun
 from t3sim.runs.phases import PURPOSES
-from t3sim.runs.plan import Plan
-from t3sim.runs.policy import Policy
+from t3sim.runs.plan import Plan, Policy
 from t3sim.testbenches.soak import draw, machine
 from t3sim.workload.operators.tiling import Tiling, TilingError
 from t3sim.workload.workloads import gemm_workload
@@ -94,6 +93,7 @@ def others_slow(rings: list[tuple]) -> list:
     ("ring_wide", "449x161x96", 4, SLOW_LINK),
 ]))
 def test_every_element_equals_numpy(name, shape, devices, changes, seed):
+    """Ring reduce-scatters of 2 to 8 GPUs: every element, accessed as often as it must be."""
     workload = gemm_workload(shape, devices)
     options = dict(chaos(seed), start_cycles=late_starts(devices, 1000, seed))
     result = run_data_mode(Plan(machine(name, **changes), workload, **options), Policy("mca"),
@@ -115,6 +115,7 @@ def test_every_element_equals_numpy(name, shape, devices, changes, seed):
 ])
 @pytest.mark.parametrize("staged", [False, True])
 def test_every_element_of_other_formats_equals_numpy(dtype, name, shape, devices, changes, staged, seed):
+    """Rings in bf16 and fp32, element by element."""
     workload = gemm_workload(shape, devices, dtype)
     options = dict(chaos(seed), stage_first_chunk=staged, start_cycles=late_starts(devices, 1000, seed))
     result = run_data_mode(Plan(machine(name, **changes), workload, **options), Policy("mca"),
@@ -183,7 +184,7 @@ def test_ids_that_are_not_the_order_of_dispatch(name, shape, devices, places, st
 @pytest.mark.slow
 @pytest.mark.parametrize("ids", Ids)
 def test_a_direct_reduce_scatter_of_two(ids, seed):
-    """Every GPU has one peer then; own tiles come last, in an order of each GPU's own."""
+    """Each GPU has one peer; own tiles come last, in an order that differs by GPU."""
     options = dict(chaos(seed), ids=ids, limits=Limits.EXACT, shuffle=Shuffle(4, seed),
                                   collective=direct.reduce_scatter, topology=fully_connected)
     result = run_data_mode(Plan(machine("ring_small", **SLOW_LINK), gemm_workload("256x192x40", 2), **options),
@@ -200,6 +201,7 @@ def test_an_order_with_too_much_slack_is_refused():
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(24))
 def test_random_rings(number, seed):
+    """Ragged shapes, slow links, random delays and starts: every element equals numpy's."""
     case = draw(1000 * seed + number)
     print(case)
     case.run()
@@ -227,6 +229,7 @@ def test_same_seed_same_run():
     ("fp16", 4000.0, "overflow"), ("fp16", 2e-7, "subnormal"), ("bf16", 2e37, "overflow"), ("bf16", 1e-40, "subnormal"),
     ("fp32", 2e37, "overflow"), ("fp32", 1e-40, "subnormal")])
 def test_numbers_at_the_ends_of_a_format(dtype, scale, expected):
+    """Products that overflow or are subnormal: every element equals numpy's."""
     result = run_data_mode(Plan(machine("ring_tiny"), gemm_workload("64x64x64", 4, dtype), **chaos(1)),
                            variation=Variation(scale=scale))
     values = FORMATS[dtype].value(result.reduced)
@@ -394,12 +397,14 @@ def test_a_read_that_overtakes_a_write_is_noticed(monkeypatch):
 
 
 def test_a_wrong_workgroup_offset_is_noticed(monkeypatch):
+    """The run fails and says where."""
     offset = Schedule.id_offset
     monkeypatch.setattr(Schedule, "id_offset", lambda self, share, route: offset(self, share, route) + 1)
     broken("nothing moved|the hardware reports|completed", tiny_run()[0])
 
 
 def test_another_order_of_addition_is_noticed():
+    """The run fails and says where."""
     run, ledger = tiny_run()
     forward = ledger.products
     memory = reduction(run.schedule, np.roll(forward.product, 1, axis=0))[0]
@@ -437,6 +442,7 @@ def test_an_address_outside_the_output_is_noticed():
 
 @pytest.mark.slow
 def test_amaranth_s_simulator_gives_the_same_run():
+    """Same bits and cycles as with the compiled RTL."""
     described = machine("ring_tiny", gpu={"compute_units": 4}, link={"latency_ns": 30.0})
     workload = gemm_workload("10x33x8", 2)
     compiled, interpreted = (run_data_mode(

@@ -15,8 +15,7 @@ from t3sim.runs.build import late_starts
 from t3sim.runs.data_mode import Variation, data_run, run_data_mode
 from t3sim.runs.exchange import fused_with
 from t3sim.runs.failure import SimulationError
-from t3sim.runs.plan import Plan
-from t3sim.runs.policy import Policy
+from t3sim.runs.plan import Plan, Policy
 from t3sim.runs.skew import Skew
 from t3sim.workload.workloads import ExpertsWorkload, experts_workload
 from tests.support.unheld import check_unheld_reads
@@ -24,7 +23,7 @@ from tests.support.unheld import check_unheld_reads
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
 
 MACHINE = load_machine(str(Path(__file__).parents[1] / "data" / "machines" / "trace_small.toml"))
-MACHINE = MACHINE.model_copy(update={"gpu": MACHINE.gpu.model_copy(update={"matrix_efficiency_8_bits": 0.8})})
+MACHINE = MACHINE.changed(gpu={"matrix_efficiency_8_bits": 0.8})
 
 
 def setting(workload: ExpertsWorkload, topology: str = "switch", policy: str = "mca", skew: str = "", **chaos):

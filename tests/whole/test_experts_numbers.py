@@ -12,8 +12,7 @@ from t3sim.mechanisms.track_trigger import FusedGemm
 from t3sim.runs.data_mode import data_run, run_data_mode
 from t3sim.runs.exchange import fused_with
 from t3sim.runs.failure import SimulationError
-from t3sim.runs.plan import Plan
-from t3sim.runs.policy import Policy
+from t3sim.runs.plan import Plan, Policy
 from t3sim.runs.skew import Skew
 from t3sim.runs.sums import Sums
 from t3sim.workload.workloads import ExpertsWorkload, experts_workload
@@ -65,10 +64,10 @@ def test_sums_may_be_wider_than_what_links_carry():
 
 def test_a_column_at_the_wrong_token_is_seen(monkeypatch):
     workload = experts_workload("64x128x64", 4, "8x2", 0.0, 3)
-    from t3sim.runs import build, scattered
+    from t3sim.runs import address_space, build
 
     def swapped(work, space):
-        table = scattered.scattered_work(work, space)
+        table = address_space.scattered_work(work, space)
         if space.device == 1:
             one, other = np.flatnonzero(table.stores["wavefront"] == table.stores["wavefront"][0])[:2]
             table.stores["base"][[one, other]] = table.stores["base"][[other, one]]

@@ -18,8 +18,7 @@ from t3sim.machine.topologies import Link, Topology, fully_connected, switch
 from t3sim.runs.build import late_starts
 from t3sim.runs.data_mode import DMA_READ, Products, Variation, data_run, run_data_mode
 from t3sim.runs.phases import PURPOSES
-from t3sim.runs.plan import Plan
-from t3sim.runs.policy import Policy
+from t3sim.runs.plan import Plan, Policy
 from t3sim.testbenches.soak import machine
 from t3sim.workload.workloads import gemm_workload
 
@@ -57,7 +56,7 @@ RINGS = [
                                          (Limits.EXACT, Ids.TRACKED)])
 @pytest.mark.parametrize("staged", [False, True])
 def test_an_all_gather_after_its_producer(name, shape, devices, changes, limits, ids, staged, seed):
-    """Each GPU makes its own chunk, which is stored here and sent; what arrives is kept and sent on."""
+    """Each GPU stores and sends its own chunk; arriving chunks are kept and sent on."""
     workload = gemm_workload(shape, devices)
     result = run_data_mode(Plan(machine(name, **changes), workload, **options(
         ring.all_gather, devices, seed, limits=limits, ids=ids, stage_first_chunk=staged)), Policy("mca"),
@@ -73,7 +72,7 @@ def test_an_all_gather_after_its_producer(name, shape, devices, changes, limits,
     (3, fully_connected, direct_all_reduce), (4, switch, direct_all_reduce)])
 @pytest.mark.parametrize("ids", [Ids.TOUCHED, Ids.TRACKED])
 def test_a_tile_goes_to_all_others_at_once(devices, topology, collective, ids, seed):
-    """A sum is read once for all of them, and a GPU's own tile not at all."""
+    """2 to 4 GPUs, switch and full mesh, any order: a sum is read once, an own tile not at all."""
     described = machine("ring_small", dma={"peers": devices - 1, "copies": devices - 1})
     workload = gemm_workload("256x192x40", devices)
     run, _ = data_run(Plan(described, workload, **options(

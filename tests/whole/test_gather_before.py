@@ -13,8 +13,7 @@ from t3sim.runs.data_mode import Variation, data_run, run_data_mode
 from t3sim.runs.exchange import Exchange, fused_with
 from t3sim.runs.failure import SimulationError
 from t3sim.runs.gather_before import gather_tiling, groups_of, tiling_for
-from t3sim.runs.plan import Plan
-from t3sim.runs.policy import Policy
+from t3sim.runs.plan import Plan, Policy
 from t3sim.testbenches.soak import machine
 from t3sim.workload.operators.kernel_table import ASKS_WINDOW
 from t3sim.workload.operators.tiling import TilingError
@@ -45,7 +44,7 @@ def setup(shape: str, devices: int, changes: dict, dtype: str = "fp16", exchange
 ])
 @pytest.mark.parametrize("policy", ["mca", "round_robin"])
 def test_every_gpu_has_all_activations_and_reads_none_too_early(shape, devices, changes, dtype, policy, seed):
-    """Bit for bit, with GPUs that start late, links that are late at random, and handshakes that are held back."""
+    """Bit for bit; 2 to 8 GPUs, late starts, late links, random handshakes."""
     described, workload = setup(shape, devices, changes, dtype)
     plan = replace(Plan(described, workload, seed, exchange=EXCHANGE).fused(), hold_back=0.1, link_jitter_cycles=200,
                       start_cycles=late_starts(devices, 1000, seed))
@@ -87,13 +86,14 @@ def test_activations_come_from_several_gpus_at_once(topology, algorithm, devices
 
 
 def test_workgroups_that_do_not_wait_read_what_has_not_come():
+    """Loads that do not wait for the ready table precede their rows' arrival, and the check of loads sees it."""
     described, workload = setup("256x192x256", 2, SLOW_LINK)
     run, _ = data_run(Plan(described, workload, exchange=EXCHANGE).fused(), Policy("mca"))
     check_unheld_reads(run)
 
 
 def test_asks_that_need_a_tile_more_than_there_are_are_never_answered():
-    """What stands still says so: the ready table waits for nothing that comes."""
+    """The run ends with `nothing moved` and the groups of inputs that have not arrived."""
     described, workload = setup("256x192x256", 2, {})
     run, _ = data_run(Plan(described, workload, exchange=EXCHANGE).fused(), Policy("mca"))
     try:

@@ -11,8 +11,7 @@ from t3sim.machine.topologies import switch
 from t3sim.runs.build import late_starts
 from t3sim.runs.data_mode import Variation, data_run
 from t3sim.runs.phases import PURPOSES
-from t3sim.runs.plan import Plan
-from t3sim.runs.policy import Policy
+from t3sim.runs.plan import Plan, Policy
 from t3sim.testbenches.soak import machine
 from t3sim.workload.workloads import gemm_workload
 
@@ -59,7 +58,7 @@ def test_every_bit_is_numpy_s(devices, shape, collective, seed):
     adds, gathers = collective is not in_switch.all_gather, collective is not in_switch.reduce_scatter
     assert up.sum() == output * (adds * (devices - 1) + gathers), "what is copied goes up once"
     assert down.sum() == output * (adds + gathers * (devices - 1)), "what is summed comes down once"
-    assert not switched.held.any() and not switched.sums.count.any()
+    assert not switched.held_lines.any() and not switched.sums.count.any()
     reads = run.sim.mem.total_bytes[:, PURPOSES.index("rs_read")].sum()
     assert reads == (output if adds and gathers else 0)
     assert result.columns_added * 32 >= result.elements * adds
@@ -76,7 +75,7 @@ def test_a_small_memory_is_never_full(seed):
 
 @pytest.mark.parametrize("collective", [in_switch.reduce_scatter, in_switch_all_reduce, in_switch.all_gather])
 def test_the_rtl_of_the_switch_in_the_loop(collective, seed):
-    """Its table has room for all: what it sends is what the model sends, in about the same time."""
+    """Its table holds every line: packets equal the model's, in about the same time, and every bit is right."""
     model, result = ran(collective, 3, seed, "200x300x70")
     run, _ = ran(collective, 3, seed, "200x300x70", rtl=True)
     adds, gathers = collective is not in_switch.all_gather, collective is not in_switch.reduce_scatter
@@ -90,7 +89,7 @@ def test_the_rtl_of_the_switch_in_the_loop(collective, seed):
 
 @pytest.mark.parametrize("collective", [in_switch.reduce_scatter, in_switch_all_reduce])
 def test_a_full_table_of_the_rtl_costs_packets_and_no_bit(collective, seed):
-    """Sums leave before they are whole; memory adds them, and the Tracker counts the parts that are in each."""
+    """8 lines: sums leave incomplete, memory adds them, and the Tracker counts the parts in each."""
     run, result = ran(collective, 3, seed, "200x300x70", merge_sets=4, merge_ways=2, rtl=True)
     counted = run.switch.counters
     assert counted["evicted"] > 1000 and counted["expired"] > 0 and run.sim.switch.most_held.max() == 8

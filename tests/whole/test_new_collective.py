@@ -12,8 +12,7 @@ from t3sim.cli import main
 from t3sim.collectives.schedule import ScheduleError
 from t3sim.runs.data_mode import run_data_mode
 from t3sim.runs.operators import make_operator
-from t3sim.runs.plan import Plan
-from t3sim.runs.policy import Policy
+from t3sim.runs.plan import Plan, Policy
 from t3sim.testbenches.soak import machine
 from t3sim.workload.operators.kernel_table import KernelError
 from t3sim.workload.workloads import gemm_workload

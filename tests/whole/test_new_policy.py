@@ -102,13 +102,14 @@ def test_it_is_known_by_its_name(copy):
 
 
 def test_its_gates_do_what_its_model_says(copy):
-    """The tests of every policy iterate over the table."""
+    """A fifth policy in a copy of the project; every policy test iterates over the table."""
     told = copy.python("-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "tests/rtl/test_arbiter.py", "-k",
                        "short_queue or changing")
     assert re.search(r"\b\d+ passed", told) and "failed" not in told
 
 
 def test_it_runs(copy):
+    """`t3 run` accepts the new policy by name."""
     def run(policy: str) -> dict:
         copy.t3("run", *RUN, "--technique", "t3", "--policy", policy, "--json", f"{policy}.json")
         return json.loads((copy.folder / f"{policy}.json").read_text())
@@ -119,7 +120,7 @@ def test_it_runs(copy):
 
 
 def test_a_decision_of_it_is_explained_by_its_name_and_its_reason(copy, recorded):
-    """Of the first decisions between two requests, one each way."""
+    """The first decisions between two requests, one each way, as `t3 explain` shows them."""
     find = ("from pathlib import Path\n"
             "from t3sim.trace.schema import *\n"
             "from t3sim.trace.store import Trace\n"

@@ -9,12 +9,11 @@ from t3sim.gpu.engine.observers import Observer
 from t3sim.gpu.fabric import bits
 from t3sim.runs.data_mode import ACCESSES, DMA_READ, PLAIN, data_run
 from t3sim.runs.fused import FusedRun
-from t3sim.runs.plan import Plan
-from t3sim.runs.policy import Policy
+from t3sim.runs.plan import Plan, Policy
 from t3sim.testbenches.soak import machine
 from t3sim.trace.describe import describe_run, tiles_of
+from t3sim.trace.record import TraceRecording
 from t3sim.trace.recorder import Filter
-from t3sim.trace.recording import TraceRecording
 from t3sim.trace.schema import Kind
 from t3sim.trace.store import Trace, TraceWriter
 from t3sim.workload.workloads import gemm_workload

@@ -9,7 +9,7 @@ from t3sim import cli
 from t3sim.base.cache import limit_bytes
 from t3sim.base.errors import BadInput
 from t3sim.base.numerals import decimal, whole
-from t3sim.commands.app import COMMANDS, in_options_of
+from t3sim.commands.app import COMMANDS, function_of, in_options_of
 from t3sim.commands.options import OUTPUTS, decimal_number, natural_number, size_in_bytes, whole_number
 from t3sim.commands.trace import _numbers
 from t3sim.cosim.geometry_option import parse_sizes, parse_sweep
@@ -22,8 +22,8 @@ NOT_WHOLE = ["٤", "४", "４", "1_000", "1e3", "0x10", "", "-", "4.0", "4²", 
 
 def options(kind: type = typer.models.OptionInfo):
     """Give (command, name, type, option) of every option."""
-    for command, function in COMMANDS.items():
-        for name, hint in typing.get_type_hints(function, include_extras=True).items():
+    for command in COMMANDS:
+        for name, hint in typing.get_type_hints(function_of(command), include_extras=True).items():
             of, *extras = typing.get_args(hint) if typing.get_origin(hint) is typing.Annotated else (hint,)
             for info in extras:
                 if isinstance(info, kind):
@@ -52,7 +52,7 @@ def test_a_whole_number_has_the_digits_0_to_9(text, monkeypatch):
     for parse in (lambda: parse_sizes(f"ways={text}"), lambda: parse_sweep(f"ways=2,{text}")):
         with pytest.raises(BadInput, match="not a whole number"):
             parse()
-    with pytest.raises(BadInput, match="is no number or range"):
+    with pytest.raises(BadInput, match="is not a number or a range"):
         _numbers("--wg", text, 100)
 
 
@@ -112,7 +112,7 @@ def test_no_output_takes_another_files_place(arguments, error_of, tmp_path, monk
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s.toml").write_text('extends = "t3-table1"\n')
     (tmp_path / "link").symlink_to("o")
-    assert "would take the place of" in error_of(*arguments)
+    assert "would overwrite" in error_of(*arguments)
     assert {path.name for path in tmp_path.iterdir()} == {"s.toml", "link"}
     assert (tmp_path / "s.toml").read_text() == 'extends = "t3-table1"\n'
 

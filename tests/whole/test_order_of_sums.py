@@ -1,27 +1,24 @@
 """Sums that are the same whoever comes first, and sums that are not: data mode, the same numbers, other GPUs late."""
 
 import io
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from rich.console import Console
 
+from t3sim import run_scenario
 from t3sim.collectives import direct
 from t3sim.collectives.schedule import FIXED_TERMS, Limits, most_terms
 from t3sim.machine.topologies import fully_connected
 from t3sim.runs.data_mode import data_run, run_data_mode
 from t3sim.runs.exchange import fused_with
 from t3sim.runs.failure import SimulationError
-from t3sim.runs.plan import Plan
-from t3sim.runs.policy import Policy
+from t3sim.runs.plan import Plan, Policy
 from t3sim.runs.sums import Sums
 from t3sim.study.report import print_run
-from t3sim.study.scenario.request import layer_request
 from t3sim.study.scenario.scenario import Scenario
 from t3sim.testbenches.soak import machine
 from t3sim.workload.workloads import gemm_workload
-from tests.support.fake_run import fake_result
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops, pytest.mark.slow]
 
@@ -42,12 +39,14 @@ def reduced(options: dict, start_cycles: tuple[int, ...], sums: Sums = Sums(), d
 
 @pytest.mark.parametrize("staged", [False, True])
 def test_a_ring_s_sums_do_not_depend_on_who_is_late(staged):
+    """Two terms per sum: equal bits with other GPUs late and other jitter."""
     first, *others = (reduced(dict(stage_first_chunk=staged, link_jitter_cycles=jitter), late)
                       for late, jitter in zip(LATE, (0, 50, 200)))
     assert all((first == other).all() for other in others)
 
 
 def test_a_direct_exchange_s_last_bits_depend_on_who_is_late():
+    """More than two terms per sum: same numbers, other last bits."""
     first, second = (reduced(DIRECT, late) for late in LATE[:2])
     assert 0 < (first != second).sum() < first.size
 
@@ -89,30 +88,29 @@ def test_wider_sums_are_nearer_to_float64(options):
 
 
 def test_a_run_with_numbers_says_how_far_its_sums_are_from_float64():
-    """As `t3 run --values` shows it, and by the same technique alone."""
+    """As `t3 run --values` and `run_scenario` have it, by the technique with Track & Trigger alone."""
     asked = {"layer": {"gemm": "256x192x40", "devices": DEVICES, "dtype": "bf16", "values": True},
              "machine": machine("ring_small"), "techniques": ("sequential", "t3"), "seed": 5}
-    found = []
-    for exchange in ({}, {"accumulate": "fp32"}):
-        request = layer_request(Scenario.model_validate(asked | {"exchange": exchange}))
-        plan, = request.plans
-        found.append(request.numbers(plan, lambda share: None))
-    plain, wide = found
+    _, result = results = [run_scenario(Scenario.model_validate(asked | {"exchange": exchange}))
+                           for exchange in ({}, {"accumulate": "fp32"})]
+    plain, wide = (one.numbers for one in results)
     assert plain.technique == wide.technique == "t3" and plain.compared == wide.compared == DEVICES * 256 * 192
     assert 0.001 < wide.error < 0.9 * plain.error < 0.004
     shown = io.StringIO()
-    result = replace(fake_result(plan.workload, plan.machine, request.techniques), numbers=wide)
     print_run(result, Console(file=shown, width=120))
     words = " ".join(shown.getvalue().split())
-    assert f"t3 on 4 GPUs with numbers: 196,608 are numpy's, bit for bit; sums are {wide.error:.3%} from" in words
+    assert "t3 on 4 GPUs with numbers: 196,608 elements equal numpy's bit for bit" in words
+    assert f"; the sums differ from float64 by {wide.error:.3%}" in words
     assert result.to_json()["numbers"] == {"technique": "t3", "compared": 196_608, "error": wide.error}
 
 
 def test_a_sum_that_leaves_unrounded_is_noticed():
+    """The run fails."""
     described, workload, sums = machine("ring_small"), gemm_workload("256x192x40", 2, "bf16"), Sums("fp32")
     run, ledger = data_run(Plan(sums.seen_from_memory(described, workload), sums.of(workload), seed=5,
                                 stage_first_chunk=True), Policy("mca"))
-    ledger.data = ledger.data._replace(draining=np.full_like(ledger.data.draining, -1))
+    ledger.data = ledger.data._replace(
+        draining_control=np.full_like(ledger.data.draining_control, -1))
     try:
         with pytest.raises(SimulationError, match="numpy's reduction in the schedule's order gives"):
             run.run()

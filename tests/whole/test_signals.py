@@ -13,8 +13,7 @@ from t3sim.runs import signals
 from t3sim.runs.build import late_starts
 from t3sim.runs.data_mode import Variation, run_data_mode
 from t3sim.runs.exchange import fused_with
-from t3sim.runs.plan import Plan
-from t3sim.runs.policy import Policy
+from t3sim.runs.plan import Plan, Policy
 from t3sim.runs.signals import SIGNALS, tracked_tiling
 from t3sim.testbenches.soak import machine
 from t3sim.workload.operators.tiling import Tiling

@@ -10,8 +10,7 @@ from t3sim.machine import load_machine
 from t3sim.runs.build import late_starts
 from t3sim.runs.data_mode import Variation, run_data_mode
 from t3sim.runs.exchange import fused_with
-from t3sim.runs.plan import Plan
-from t3sim.runs.policy import Policy
+from t3sim.runs.plan import Plan, Policy
 from t3sim.study.report import print_run
 from t3sim.study.techniques import run_sublayer
 from t3sim.testbenches.exchanges import exchanges

@@ -41,6 +41,7 @@ DONE = data_mode.DataResult(2, 100, 1, 10, 1, 1, 1, 0, 0, None, 0.0)
 
 @pytest.mark.slow
 def test_a_seed_is_a_case_and_every_choice_is_drawn():
+    """The same number gives the same case; every geometry, format, policy and option occurs."""
     drawn = [soak.draw(seed) for seed in range(200)]
     assert drawn[5] == soak.draw(5)
     assert " at 0x" not in str(drawn[5]), "what a case says is the same in every process"
@@ -94,6 +95,7 @@ def run(arguments, monkeypatch, tmp_path):
 
 @pytest.mark.slow
 def test_command_runs_rings_and_reports_them(monkeypatch, tmp_path, seed):
+    """`make soak` prints each case with the command that repeats it."""
     result, report = run(["--cases", "2", "--seed", str(seed)], monkeypatch, tmp_path)
     assert result.exit_code == 0, result.output
     assert f"2 groups of GPUs run (seeds {seed} to {seed + 1}), 0 failed" in result.output

@@ -53,7 +53,7 @@ def test_parts_cover_k_in_whole_steps_that_differ_by_one_at_most(parts, k):
 
 
 def test_what_a_tile_waits_for():
-    """Each workgroup updates every element, here and where it stores; DMA sends a sum once (docs/hardware.md)."""
+    """Each workgroup updates every element, here and there; DMA sends a sum once (docs/reference/kernels.md)."""
     alone, three = (roles_of(ring.reduce_scatter(4), parts=parts) for parts in (1, 3))
     assert [[role.updates for role in own] for own in three] == [[0, 6, 4, 4]] * 4
     assert [[role.updates for role in own] for own in alone] == [[0, 2, 2, 2]] * 4

@@ -242,15 +242,15 @@ def node(**changes):
 
 @pytest.mark.parametrize(("content", "told"), [
     (b"", "no GEMM"), (b"{}", "of 0 nodes"), (b"[1]", "object 0 is not a node"), (b"{", "not a Chakra trace"),
-    (b"\xff\xfe\x00", "no message's length|is cut off|no node"), (as_protobuf()[:-3], "is cut off"),
+    (b"\xff\xfe\x00", "no length of a message|is cut off|no node"), (as_protobuf()[:-3], "is cut off"),
     (b"\x02\x00\x00\x03\xff\xff\xff", "no node"), (b"not JSON", "is cut off|no node|no message"),
     (b"[" * 100000, "not a Chakra trace"), (b'{"id": "\xff"}', "not a Chakra trace"),
-    (node(id=-1), "id = -1"), (node(id=5), "node 5 is there twice"), (node(type="SOMETHING"), "type = 'SOMETHING'"),
+    (node(id=-1), "id = -1"), (node(id=5), "node 5 appears twice"), (node(type="SOMETHING"), "type = 'SOMETHING'"),
     (node(dataDeps="5"), "data_deps is not a list"), (node(dataDeps=["x"]), "a dependency = 'x'"),
-    (node(dataDeps=[6.5]), "a dependency = 6.5"), (node(attr=[3]), "no attribute"),
+    (node(dataDeps=[6.5]), "a dependency = 6.5"), (node(attr=[3]), "not an attribute"),
     (node(attr={}), "attr is not a list"),
     (node(attr=[{"name": "comm_type", "int64Val": "many"}]), "comm_type = 'many'"),
-    (node(attr=[{"name": ["x"], "int64Val": 1}]), "no attribute"),
+    (node(attr=[{"name": ["x"], "int64Val": 1}]), "not an attribute"),
     (node(dataDeps=["99"]), "no GEMM"), (node(name="a\nb", dataDeps=[]), "no GEMM"),
     (json.dumps(objects()).replace("[1024, 128]", "[1024, "), "shapes"),
 ])

@@ -90,8 +90,8 @@ def test_a_file_says_how_often_each_row_is_named(machine, tmp_path):
 
 
 @pytest.mark.parametrize("content, words", [
-    (b"1\n-2\n", "line 2: '-2' is no weight: a number from 0 to 1e30 is allowed"),
-    (b"1, many\n", "line 1: 'many' is no weight"), (b"nan", "line 1: 'nan' is no weight"),
+    (b"1\n-2\n", "line 2: '-2' is not a weight: a number from 0 to 1e30 is allowed"),
+    (b"1, many\n", "line 1: 'many' is not a weight"), (b"nan", "line 1: 'nan' is not a weight"),
     (b"# nothing\n", "has 0 weights: allowed are 1 to 1,048,576"), (b"0\n0", "names no row: all weights are 0"),
     (b"\xff\xfe\x00", "cannot be read: it is no text")])
 def test_a_file_of_weights_that_is_none_is_one_line(content, words, tmp_path, error_of):

@@ -160,7 +160,7 @@ void tie(sc_module& module, const std::string& start, typename Port::data_type v
     }
 }
 
-int sc_main(int, char**) {
+int sc_main(int count, char** words) {
     sc_clock clk("clk", 1, SC_NS);
     memory_channel_module channel("channel");
     tracker_module tracker("tracker");
@@ -213,7 +213,15 @@ int sc_main(int, char**) {
     tie<sc_out<bool>>(tracker, "busy");
     tie<sc_out<bool>>(tracker, "refused_full");
 
+    if (count > 1 && tracker.record(words[1]) != 0) {
+        std::fprintf(stderr, "%s cannot be written\n", words[1]);
+        return 1;
+    }
     sc_start(5, SC_US);
+    if (tracker.record(nullptr) != 0) {
+        std::fprintf(stderr, "the recording is not whole\n");
+        return 1;
+    }
     std::printf("%d tiles complete, %llu stores in memory\n", printer.count, (unsigned long long)dram.served);
     return printer.count != TILES;
 }

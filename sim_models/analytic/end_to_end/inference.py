@@ -46,7 +46,7 @@ def _cache_bytes(job: TrainingJob, mapping: Mapping, sequences):
     if job.kernels.heads_split and model.latent is None:
         kv_heads = model.kv_heads or model.heads
         share = ceil_div(kv_heads, mapping.tp) / kv_heads
-    return OPERAND_BYTES * sequences * job.sequence * model.cached_width * share
+    return OPERAND_BYTES * sequences * model.seen_tokens(job.sequence) * model.cached_width * share
 
 
 def _phase(cluster: Machine, job: TrainingJob, m: Mapping, forward: layers.LayerTimes, sequences, length,
@@ -71,8 +71,9 @@ def _phase(cluster: Machine, job: TrainingJob, m: Mapping, forward: layers.Layer
     parts["pp"] = (m.pp - 1) * send_ns(cluster, token_bytes / m.tp, m.tp * m.dp)
     parts = {name: np.asarray(parts[name], float) + np.zeros(np.shape(m.tp)) for name in PARTS}
     memory = WEIGHT_BYTES * weights_per_gpu(model, m) + _cache_bytes(job, m, sequences) * model.layers / m.pp
+    seen = model.seen_tokens(job.sequence) if length == 1 else model.seen_share(length) * length
     flop = job.global_batch * (length * model.layers * (2 * model.active_weights
-                                                        + 2 * job.sequence * model.heads * sum(model.head_widths))
+                                                        + 2 * seen * model.heads * sum(model.head_widths))
                                + 2 * model.hidden * model.vocabulary)
     total_ns = sum(parts.values())
     idle_ns = parts["tp"] + parts["ep"] + parts["pp"] + parts["host"] + (total_ns - parts["pp"]) * (1 - 1 / m.pp)

@@ -179,9 +179,10 @@ def _score_gemms_ns(cluster, model, kernels, sequences, length, tp):
     """Return the time of queries times keys, and scores times values, of this GPU's heads."""
     head_count, (query, value) = sequences * _heads(model, kernels, tp), model.head_widths
     if kernels.attention_fused and cluster.intra is None:
-        return fused_attention_ns(cluster, head_count, length, query + value)
-    return (gemm_ns(cluster, length, length, query, head_count)
-            + gemm_ns(cluster, length, value, length, head_count))
+        return fused_attention_ns(cluster, head_count * model.seen_share(length), length, query + value)
+    share = model.seen_share(length) if kernels.attention_fused else 1.0  # others compute all scores, and mask some
+    return share * (gemm_ns(cluster, length, length, query, head_count)
+                    + gemm_ns(cluster, length, value, length, head_count))
 
 
 def _sizes(model, kernels, sequences, length, split: Split):

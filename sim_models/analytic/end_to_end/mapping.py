@@ -63,7 +63,7 @@ def parse_mapping(text: str, recompute: str) -> Mapping:
         if not separator or key not in allowed:
             raise MappingError(f"mapping = {part.strip()[:40]!r} is not KEY=NUMBER: keys are {', '.join(allowed)}")
         if key in values:
-            raise MappingError(f"mapping: {key} is there twice")
+            raise MappingError(f"mapping: {key} appears twice")
         lowest, highest = {"sp": (0, 1), "zero": (0, 3)}.get(key, (1, 1 << 20))
         if not value.isascii() or not value.isdigit() or not lowest <= int(value[:12]) <= highest:
             raise MappingError(f"mapping: {key}={value[:40]!r} is not possible: {lowest} to {highest}")

@@ -103,12 +103,14 @@ def _node_ranks(machine: Machine, ranks: float, stride: float) -> tuple[int, int
 
 def _cards(machine: Machine):
     if machine.cards is None:
-        raise BadInput(f"{machine.name} has no network cards that are known")
+        raise BadInput(f"{machine.name} has no known network cards")
     return machine.cards
 
 
 def _of_each(time_ns: Callable[..., float], *values):
     """Return the time of each element; equal ones are timed once."""
+    if not any(getattr(value, "ndim", 0) for value in values):
+        return np.array(time_ns(*map(float, values)))
     arrays = np.broadcast_arrays(*values)
     rows = list(zip(*(array.ravel().astype(float).tolist() for array in arrays)))
     times = {row: time_ns(*row) for row in dict.fromkeys(rows)}

@@ -183,7 +183,8 @@ def _update_ns(cluster: Machine, model: Transformer, m: Mapping):
 def _flop(job: TrainingJob, m: Mapping):
     """Return an iteration's FLOP with and without recomputation (arXiv 2104.04473, section 5.1, any feed-forward)."""
     model, tokens = job.model, job.global_batch * job.sequence
-    scores = 2 * tokens * job.sequence * model.heads * sum(model.head_widths) * model.layers
+    share = model.seen_share(job.sequence) if job.kernels.attention_fused else 1.0
+    scores = 2 * tokens * job.sequence * share * model.heads * sum(model.head_widths) * model.layers
     forward = 2 * tokens * model.active_weights * model.layers + scores
     head = 6 * tokens * model.hidden * model.vocabulary
     recomputed = np.select([m.recompute == FULL, m.recompute == SELECTIVE], [forward, scores], 0.0)

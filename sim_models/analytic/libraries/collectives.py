@@ -34,6 +34,15 @@ IN_FLIGHT = 16 << 10
 BLOCKS = 16  #: thread blocks if a source does not say
 #: Of the wires within a node: a flag and a copy out of a buffer for each token.
 _WITHIN = 0.6
+#: Kernels by the words of sources, looked for in this order; the vendor's library has the rest.
+_NAMED = (("multicast", r"multimem|multicast"),
+          ("direct", r"msccl|custom|device api|symmetric|one-shot|two-shot|direct|quick"),
+          ("copy engines", r"sdma|copy engine|zero.?cta|\bce\b"))
+#: Words of an algorithm, its protocol and its setup that have a meaning here, or none for the time.
+_ALGORITHMS = re.compile(
+    r"\b(?:nvls|multimem|multicast|ring|tree|ll|ll128|simple|(?:one|two)-shot|direct|symmetric|custom|kernel \d+|proxy"
+    r"|registered windows|cuda graph|cumem off|calls queued|(?:poison )?flags|sdma|copy engines?|zero.?cta|ce"
+    r"|\d+ (?:ctas?|thread blocks?|blocks?|sms?|channels)|default|nccl default|tuned|baseline|before|as printed)\b")
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv")
 WAYS = ("ring", "direct")  #: of Track & Trigger
 
@@ -54,23 +63,41 @@ def library_collective(machine: Machine, kind: str, gpus: int, size: float, node
                        library: str = "", algorithm: str = "") -> Chosen:
     """Return a library's choice and its time; `size`: bytes of the whole tensor. Raises `NoSuchWay`.
 
-    `library` and `algorithm`: in the words of a source; other words mean the vendor's library with its defaults.
+    `library` and `algorithm`: in the words of a source; none means the vendor's library with its defaults.
     """
     if kind not in KINDS:
-        raise NoSuchWay(f"no library's {kind[:40]!r} is modelled: {', '.join(KINDS)}")
+        raise NoSuchWay(f"collective {kind[:40]!r} of a library has no model: allowed are {', '.join(KINDS)}")
+    _check_words(library, algorithm)
     nodes = switched_nodes(machine, gpus, nodes)
     words = f"{library} {algorithm}".lower()
     if kind == "send_recv":
         return _send(machine, size, nodes)
-    if nodes == 1 and re.search(r"multimem|multicast|nvls multimem|one-shot mult|two-shot mult", words):
+    named = next((name for name, pattern in _NAMED if re.search(pattern, words)), None)
+    if named and nodes > 1:
+        raise NoSuchWay(f"{named} kernels over several nodes have no model: {library[:40]}")
+    if named == "multicast":
         return _multicast(machine, kind, gpus, size, words)
-    if nodes == 1 and re.search(r"msccl|custom|device api|symmetric|one-shot|two-shot|direct|quick", words):
+    if named == "direct":
         if "proxy" in words or kind == "all_gather" and "kernel 3" in words:
             raise NoSuchWay("copies by a proxy thread of the host, which has no model")
-        return Chosen("direct", direct_ns(machine, kind, gpus, size))
-    if nodes == 1 and re.search(r"sdma|copy engine|zero cta|\bce\b", words):
+        times_ns = ways(machine, kind, gpus, size)
+        shots = [name for name in times_ns if re.search(rf"\b{name}\b", words)]  # all kernels, if none is named
+        return Chosen("direct", min(times_ns[name] for name in shots or times_ns))
+    if named == "copy engines":
         return Chosen("copy engines", copies_ns(machine, kind, gpus, size))
     return _vendor(machine, kind, gpus, size, nodes, words)
+
+
+def _check_words(library: str, algorithm: str) -> None:
+    """Raise `NoSuchWay` for a library or an algorithm without a model; remarks in parentheses count for nothing."""
+    named = any(re.search(pattern, f"{library} {algorithm}".lower()) for _, pattern in _NAMED)
+    if library and not named and not re.search(r"nccl|rccl|torch|calls queued", library.lower()):
+        raise NoSuchWay(f"library {library[:40]!r} has no model: NCCL, RCCL, MSCCL++, custom one-shot and two-shot "
+                        "kernels, multimem, SDMA and copy engines have")
+    rest = _ALGORITHMS.sub("", re.sub(r"\([^)]*\)", "", algorithm.lower()))
+    if unknown := re.search(r"[^\W\d_][\w-]*|\d+", rest):
+        raise NoSuchWay(f"{unknown[0][:40]!r} of algorithm {algorithm[:40]!r} has no model: ring, tree, NVLS, LL, "
+                        "LL128, Simple, one-shot and two-shot have; empty is the library's own choice")
 
 
 def switched_nodes(machine: Machine, gpus: int, nodes: int) -> int:
@@ -80,13 +107,13 @@ def switched_nodes(machine: Machine, gpus: int, nodes: int) -> int:
     if gpus < 2 or nodes < 1 or gpus % nodes or gpus // nodes > machine.gpus:
         raise NoSuchWay(f"{machine.name} has up to {machine.gpus} GPUs in a node")
     if nodes > 1 and machine.cards is None:
-        raise NoSuchWay(f"{machine.name} has no network cards that are known")
+        raise NoSuchWay(f"{machine.name} has no known network cards")
     return nodes
 
 
 def _multicast(machine: Machine, kind: str, gpus: int, size: float, words: str) -> Chosen:
     if machine.in_switch is None:
-        raise NoSuchWay(f"the switch of {machine.name} adds nothing")
+        raise NoSuchWay(f"the switch of {machine.name} cannot add")
     blocks = re.search(r"(\d+) (?:cta|thread block|block|sm)", words)
     options = {"shots": 1 if "one-shot" in words else 2, "flags": "flag" in words, "graph": "graph" in words}
     return Chosen("in-switch", in_switch_ns(machine, kind, gpus, size, int(blocks[1]) if blocks else BLOCKS, **options))
@@ -134,8 +161,10 @@ def _vendor(machine: Machine, kind: str, gpus: int, size: float, nodes: int, wor
             times_ns["in-switch"] = machine.rings.in_switch_base_ns + transfer_ns(machine, kind, gpus, size)
         if "registered windows" in words and nodes == 1:
             times_ns |= {f"symmetric, {name}": ns for name, ns in ways(machine, kind, gpus, size).items()}
-    if "tree" in words.split() or "ring" in words.split():
-        times_ns = {name: ns for name, ns in times_ns.items() if name.split(",")[0] in words.split()} or times_ns
+    for named in ({"ring", "tree"}, {"ll", "ll128", "simple"}):
+        if asked := named & {*re.findall(r"\w+", words)}:
+            times_ns = {name: ns for name, ns in times_ns.items()
+                        if asked & {*name.lower().split(", ")}} or times_ns
     algorithm = min(times_ns, key=times_ns.__getitem__)
     if "cuda graph" in words:
         return Chosen(algorithm, times_ns[algorithm])

@@ -174,15 +174,15 @@ class ExpertsMechanism(NamedTuple):
 
 #: By name, as `t3 overlap --expert-parallel` ranks them.
 EXPERTS_MECHANISMS = {
-    "in-turn": ExpertsMechanism("tokens are sorted, exchanged all to all, multiplied, exchanged, added", "NCCL, RCCL",
+    "in-turn": ExpertsMechanism("kernels in turn: sort tokens, exchange, multiply, exchange, add", "NCCL, RCCL",
                                 _in_turn),
-    "low-latency": ExpertsMechanism("kernels that send each token with a flag, in turn with the GEMMs", "DeepEP",
+    "low-latency": ExpertsMechanism("GEMMs between kernels that send each token with a flag", "DeepEP",
                                     _low_latency),
-    "two-batches": ExpertsMechanism("the same, half of the tokens beside the GEMMs of the others",
+    "two-batches": ExpertsMechanism("low-latency, half of the tokens next to the GEMMs of the other half",
                                     "DeepSeek-V3, arXiv 2412.19437, 3.4", _two_batches),
-    "fused-units": ExpertsMechanism("a kernel for each GEMM, some of whose units exchange", "Comet, arXiv 2502.19811",
+    "fused-units": ExpertsMechanism("one kernel per GEMM, some units exchange tokens", "Comet, arXiv 2502.19811",
                                     _fused_units),
-    "t3": ExpertsMechanism("Track & Trigger: groups wait for their tokens, memory adds outputs", "T3, ASPLOS 2024",
+    "t3": ExpertsMechanism("Track & Trigger: groups wait for their tokens, and memory adds outputs", "T3, ASPLOS 2024",
                            _t3),
 }
 

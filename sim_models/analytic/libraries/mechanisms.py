@@ -9,7 +9,7 @@ from functools import partial
 from math import ceil
 from typing import NamedTuple
 
-from t3sim.analytic.gemm import GemmKernel, library_kernel
+from t3sim.analytic.gemm import OPERAND_BYTES, GemmKernel, library_kernel
 from t3sim.analytic.libraries.collectives import (
     copies_ns,
     library_collective,
@@ -31,7 +31,7 @@ OPERATORS = {"gemm+ar": "all_reduce", "gemm+rs": "reduce_scatter", "ag+gemm": "a
 #: Track & Trigger, by each way and arbiter.
 TRIGGERED = ("t3", "t3-mca+", "t3-direct")
 #: Track & Trigger of one GPU in gate equivalents, without memories (`t3 area`, docs/results/area.md).
-GATES = 455_000
+GATES = 452_000
 
 #: Between kernels that the host launches as pieces of one operator: a launch, and an event between two streams (as in
 #: a100-sxm's [host]).
@@ -273,7 +273,7 @@ def _t3(plan: OverlapPlan, way: str = "ring", ring_aware: bool = False) -> Overl
     ring = TileExchange(plan.gpus, triggered_rate(machine, plan.gpus, way), machine.wires.latency_ns,
                         direct=way == "direct", turns=way == "ring" and not ring_aware,
                         staged=ring_aware and _staging_pays(plan, job, limits),
-                        power_share=machine.sharing.power_share)
+                        loads_bytes_per_ns=_loaded_bytes(plan) / gemm_ns, power_share=machine.sharing.power_share)
     run = triggered_gemm(gemm_ns, tiles, ring, limits)
     gather_ns = {"all_gather": exchange("all_gather").ns} if plan.kind == "all_reduce" else {}
     staged_bytes = 2 * plan.size / plan.gpus if ring.staged else 0.0
@@ -294,6 +294,12 @@ def _tiles(plan: OverlapPlan) -> Tiles:
         at_once = units * gpu.workgroups_per_cu
     count = max(count, plan.gpus)
     return Tiles(count, units, at_once, plan.size / count)
+
+
+def _loaded_bytes(plan: OverlapPlan) -> float:
+    """Return the bytes of operands that the GEMM reads from memory."""
+    m, n, _ = plan.shape
+    return gemm_job(plan.machine, *plan.shape, plan.width).memory_bytes - OPERAND_BYTES * m * n
 
 
 def _staging_pays(plan: OverlapPlan, ring: TimedJob, limits: TriggerLimits) -> bool:
@@ -319,30 +325,30 @@ _REDUCED = ("gemm+ar", "gemm+rs")
 #: By name, as `t3 overlap` ranks and `t3 techniques` lists them.
 MECHANISMS = {
     "in-turn": Mechanism("the vendor's libraries, one after the other", "NCCL, RCCL", _in_turn),
-    "symmetric": Mechanism("kernels over symmetric memory: the switch adds and copies, else direct",
+    "symmetric": Mechanism("kernels over symmetric memory: the switch adds and copies, or direct copies",
                            "NCCL 2.27; torch multimem", _symmetric),
     "one-shot": Mechanism("each GPU loads and adds all others' outputs", "vLLM custom all-reduce; MSCCL++",
                           partial(_direct, way="one-shot"), ("gemm+ar",)),
-    "two-shot": Mechanism("each GPU adds its part of them, then loads the sums of the others",
+    "two-shot": Mechanism("each GPU adds its part of all outputs, then loads the other sums",
                           "vLLM custom all-reduce; MSCCL++", partial(_direct, way="two-shot"), ("gemm+ar",)),
-    "fused-norm": Mechanism("all-reduce and RMSNorm in one kernel; the norm that it saves is subtracted",
+    "fused-norm": Mechanism("all-reduce and RMSNorm in one kernel; a separate norm's time is subtracted",
                             "TokenWeave, arXiv 2505.11329; TensorRT-LLM", _fused_norm, ("gemm+ar",)),
-    "copy-engines": Mechanism("copies by engines, which hold no units, in turn", "NCCL 2.28 zero-CTA; ROCm/mori",
+    "copy-engines": Mechanism("GEMM, then copies by engines, which hold no units", "NCCL 2.28 zero-CTA; ROCm/mori",
                               _copy_engines),
-    "decomposed": Mechanism("as many pieces as GPUs, each launched by the host, beside copies", "PyTorch async-TP",
+    "decomposed": Mechanism("a piece per GPU, launched by the host, next to copies of other pieces", "PyTorch async-TP",
                             _decomposed),
     "flux": Mechanism("one kernel whose tiles wait for, or store at, other GPUs", "Flux, arXiv 2406.06858, 3.1 and 4",
                       _flux),
-    "fused-units": Mechanism("one kernel: some units exchange rows, the rest multiply what has come",
+    "fused-units": Mechanism("one kernel: some units exchange rows, the others multiply those that arrived",
                              "gcnasm opus_a2a_gemm_lsa; ROCm/iris", _fused_units, ("ag+gemm", "a2a+gemm")),
-    "in-switch-fused": Mechanism("finished tiles are summed in the switch by some of the GEMM's units",
+    "in-switch-fused": Mechanism("some of the GEMM's units let the switch add finished tiles",
                                  "FlagTree PR 861", _in_switch_fused, _REDUCED, in_switch=True),
-    "sdma-chain": Mechanism("chains of poll, copy and signal that a GEMM's flags release, or that it polls",
+    "sdma-chain": Mechanism("chains of poll, copy and signal, which a GEMM's flags release or which it polls",
                             "gcnasm opus_gemm_dist; ROCm/mori", _sdma_chain),
-    "t3": Mechanism("Track & Trigger with near-memory addition around a ring: no units, no launch", "T3, ASPLOS 2024",
+    "t3": Mechanism("Track & Trigger, near-memory addition around a ring; no units, no launch", "T3, ASPLOS 2024",
                     _t3),
-    "t3-mca+": Mechanism("the same, whose arbiters let the GEMM go first while the ring is in time", "here",
+    "t3-mca+": Mechanism("t3 with arbiters that let the GEMM go first while the ring is on time", "this project",
                          partial(_t3, ring_aware=True), arbitrated=True),
-    "t3-direct": Mechanism("the same as t3, each tile straight to its owner", "T3, ASPLOS 2024, section 7.1",
+    "t3-direct": Mechanism("t3 with each tile sent directly to its owner", "T3, ASPLOS 2024, section 7.1",
                            partial(_t3, way="direct")),
 }

@@ -46,7 +46,8 @@ def layer(machine: Machine, model: Transformer, tokens: int, gpus: int) -> Promp
     launch_ns = machine.kernels.launch_ns
     gemms_ns = sum(count * library_kernel(machine, m, n, k).ns / machine.sharing.steady_share + launch_ns
                    for m, n, k, count in gemm_shapes(model, tokens, gpus).values())
-    attention_ns = fused_attention_ns(machine, model.heads / gpus, tokens, sum(model.head_widths))
+    attention_ns = fused_attention_ns(machine, model.heads / gpus * model.seen_share(tokens), tokens,
+                                      sum(model.head_widths))
     widened_columns = 2 * model.active_feed_forward
     moved_bytes = 2.0 * tokens * (model.heads_width + model.more_kv_width(gpus) + widened_columns) / gpus
     others_ns = 3 * launch_ns + _SMALL_PASSES * moved_bytes / machine.memory_bytes_per_ns

@@ -8,7 +8,8 @@ do the same, so a GPU's arrivals are its own sends. The losses follow:
 - `window_blocked`: a place is empty because the Tracker has no entry for a workgroup, or the queue of commands no
   place. A tile of id i may start when the one of id i - window is finished (docs/why/five-questions.md, question 2).
 - `store_to_memory`: arbiters that take turns mix the ring's reads and writes into a stage's stores, and DRAM turns its
-  bus around for each batch of writes. The next stage's loads wait behind these stores.
+  bus around for each batch of writes. The kernel's turns also serve the loads of units that are in the next stage, so
+  stores have the rest. These units go on when the stage's last tile is stored.
 - `store_to_link`: a unit keeps the place of a tile until the link's buffer has taken it. Staging the first chunk avoids
   it, for one write and one read of that chunk more.
 - `power`: the GEMM's clock while the link sends.
@@ -71,6 +72,7 @@ class TileExchange:
     direct: bool = False
     turns: bool = False  #: memory serves the GEMM and the ring's reads and writes in turn; else the GEMM first
     staged: bool = False  #: the first chunk is stored here, and then sent
+    loads_bytes_per_ns: float = 0.0  #: of the GEMM from memory, all units together
     power_share: float = 0.0  #: of the GEMM's clock while the link sends
 
 
@@ -118,14 +120,14 @@ def _play(gemm_ns: float, tiles: Tiles, chunk: int, ring: TileExchange, limits: 
     wire_ns, alone_ns = tiles.size_bytes / ring.bytes_per_ns, tiles.size_bytes / limits.stores_bytes_per_ns
     mixed = limits.mixed_bytes_per_ns
     rate = max(mixed / 2, mixed - 2 * ring.bytes_per_ns) if ring.turns else inf  # the ring writes and reads each byte
-    store_ns = tiles.size_bytes / min(limits.stores_bytes_per_ns, rate)
     work_ns = max(0.0, gemm_ns - tiles.count * alone_ns) / _work(tiles)  # of a tile that has its unit alone
     free_ns = [0.0] * tiles.at_once  # when each place is
     running: deque[float] = deque()  # by the work of each tile's unit at which that tile ends
     finished_ns: list[float] = []
     arrived_ns: dict[int, float] = {}
     now = work = link_ns = 0.0
-    started = 0
+    started = next_stage = 0  # tiles; those that run in the stage after the one that stores
+    stage_work = 0.0  # at whose end the stage stores
     while len(finished_ns) < tiles.count:
         opens_ns = inf
         if started < tiles.count:
@@ -137,7 +139,7 @@ def _play(gemm_ns: float, tiles: Tiles, chunk: int, ring: TileExchange, limits: 
             now = max(now, opens_ns)
             heappop(free_ns)
             running.append(work + work_ns)
-            started += 1
+            started, next_stage = started + 1, next_stage + (work >= stage_work > 0)
             continue
         share = 1 / ceil(len(running) / tiles.units)  # that a tile of the fullest unit has
         sending_ns, clock = max(0.0, link_ns - now), 1 - ring.power_share
@@ -149,6 +151,8 @@ def _play(gemm_ns: float, tiles: Tiles, chunk: int, ring: TileExchange, limits: 
             now = opens_ns
             continue
         now, work, tile = ends_ns, running.popleft(), len(finished_ns)
+        if work > stage_work:
+            stage_work, next_stage = work, 0
         part = tile // chunk % ring.gpus
         sent_away = part < ring.gpus - 1
         if sent_away and not ring.staged and (ring.direct or part == 0):
@@ -156,7 +160,8 @@ def _play(gemm_ns: float, tiles: Tiles, chunk: int, ring: TileExchange, limits: 
             link_ns = max(link_ns, now) + wire_ns
             complete_ns, place_ns = now, max(now, link_ns - limits.buffer_bytes / ring.bytes_per_ns)
         else:
-            now += store_ns
+            loads = ring.loads_bytes_per_ns * next_stage / tiles.at_once
+            now += tiles.size_bytes / min(limits.stores_bytes_per_ns, max(rate / 2, rate - loads))
             complete_ns, place_ns = max(now, arrived_ns.pop(tile, 0.0)), now
             if sent_away:
                 link_ns = max(link_ns, now if ring.direct else complete_ns) + wire_ns

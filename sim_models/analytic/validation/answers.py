@@ -24,6 +24,7 @@ from t3sim.analytic.validation.requests import (
     Crowded,
     ExpertsExchange,
     GemmRequest,
+    Measured,
     MemoryAccess,
     Norm,
     NotExpressible,
@@ -53,9 +54,19 @@ def answer_on(request: Request, machine: Machine) -> float:
         raise NotExpressible(str(error)) from None
 
 
+def check_rate(row: Measured, machine: Machine) -> None:
+    """Raise `NotExpressible` for a GEMM that was faster than the machine's peak."""
+    gemm = row.ask.gemm if isinstance(row.ask, OverlapRequest) else row.ask
+    if isinstance(gemm, GemmRequest) and getattr(row.ask, "part", "gemm") != "collective":
+        width = width_of(gemm.dtype)
+        peak = getattr(machine.peak, width) if width and machine.peak else None
+        if peak and 2e-3 * gemm.m * gemm.n * gemm.k / row.ns > peak:
+            raise NotExpressible(f"the row's rate is above the peak of {machine.name}, {peak:,.0f} TFLOP/s in {width}")
+
+
 @singledispatch
 def _answer(request: Request, machine: Machine) -> float:
-    raise NotExpressible(f"no model answers rows of this kind: {type(request).__name__.lower()}")
+    raise NotExpressible(f"rows of this kind have no model: {type(request).__name__.lower()}")
 
 
 @_answer.register
@@ -88,7 +99,7 @@ def _(request: MemoryAccess, machine: Machine) -> float:
     if request.where == "one link":
         return size / (wires.gb_per_s * wires.store_efficiency)
     if request.operation == "load":
-        raise NotExpressible("loads from all others at once wait for latencies of which the rows say nothing")
+        raise NotExpressible("loads from all other GPUs at once depend on latencies that the rows do not give")
     others = machine.gpus - 1
     rate = wires.gb_per_s * wires.all_efficiency * (others if wires.kind == "full" else 1)
     return 2 * wires.latency_ns + machine.kernels.launch_ns + size / rate
@@ -120,7 +131,7 @@ def _(request: OverlapRequest, machine: Machine) -> float:
     if request.operator.startswith("gemm beside"):
         return _operator_beside(request, machine)
     if request.operator not in OPERATORS:
-        raise NotExpressible(f"operator {request.operator[:40]!r} has no model: its GEMM is no library's")
+        raise NotExpressible(f"operator {request.operator[:40]!r} has no model: its GEMM is not one of a library")
     gemm, width = request.gemm, width_of(request.gemm.dtype)
     if width is None:
         raise NotExpressible(f"GEMMs with operands {gemm.dtype[:40]!r} have no rate")
@@ -132,7 +143,7 @@ def _(request: OverlapRequest, machine: Machine) -> float:
     if request.part == "collective":
         return library_collective(machine, plan.kind, plan.gpus, plan.size).ns
     way = mechanism_of(request.way)
-    if request.part == "baseline" and way not in ("symmetric", "copy-engines"):
+    if request.part == "baseline" and way not in (None, "symmetric", "copy-engines"):
         way = "in-turn"
     if way == "epoch":
         return beside(machine, plan.shape, width, plan.collective("engines")).ns
@@ -157,7 +168,7 @@ def _operator_beside(request: OverlapRequest, machine: Machine) -> float:
 @_answer.register
 def _(request: Norm, machine: Machine) -> float:
     if machine.in_switch is None:
-        raise NotExpressible(f"the switch of {machine.name} adds nothing")
+        raise NotExpressible(f"the switch of {machine.name} cannot add")
     return part_ns(machine, request.gpus, request.tokens, request.hidden, request.part)
 
 
@@ -216,7 +227,7 @@ _BYTES = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) *(K|M|G)i?B", re.IGNORECASE)
 def _(request: Beside, machine: Machine) -> float:
     shape, amount = re.search(r"gemm (\d+)x(\d+)x(\d+)(?: (\w+))?", request.compute), _BYTES.search(request.amount)
     if shape is None or amount is None:
-        raise NotExpressible("the row says neither which kernel nor how many bytes")
+        raise NotExpressible("the row names neither a kernel nor a number of bytes")
     width = width_of(shape[4] or "")
     if width is None or not 2 <= request.gpus <= machine.gpus:
         raise NotExpressible(f"{machine.name} has no such GEMM, or not as many GPUs")
@@ -245,6 +256,9 @@ def _(request: ExpertsExchange, machine: Machine) -> float:
     passes = re.findall("dispatch|combine", request.operation.lower())
     if not passes:
         raise NotExpressible(f"operation {request.operation[:40]!r} has no model: dispatch and combine have")
+    if not re.search(r"deepep|hybridep|low.latency|\bll\b|normal", request.library.lower()):
+        raise NotExpressible(f"library {request.library[:40]!r} has no model of dispatch and combine: DeepEP and "
+                             "HybridEP have, and any that is called low latency or normal")
     if re.search(r"low.latency|\bll\b", request.library.lower()):
         copies = tokens * top_k / nodes, tokens * top_k
     else:

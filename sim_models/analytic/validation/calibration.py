@@ -10,7 +10,7 @@ from itertools import product
 from math import log, sqrt
 from statistics import fmean, stdev
 
-from t3sim.analytic.validation.answers import answer_on
+from t3sim.analytic.validation.answers import answer_on, check_rate
 from t3sim.analytic.validation.fit import constant, constants_by_rows, fit, with_constants
 from t3sim.analytic.validation.machines import MACHINES, machine_of
 from t3sim.analytic.validation.requests import Beside, Measured, NotExpressible, Ratio, Read, Request, Slowdown, Steady
@@ -176,6 +176,7 @@ def _answered(machine: Machine, read: Sequence[Read]) -> tuple[list[Measured], d
             other = _machine_or_none(row.gpu)
             if machine.name in MACHINES and other not in (None, machine.name):
                 raise BadInput(f"rows are of {row.gpu[:60]!r}, which is machine {other}: --machine is {machine.name}")
+            check_rate(row, machine)
             answer_on(row.ask, machine)
             rows.append(row)
         except NotExpressible as reason:

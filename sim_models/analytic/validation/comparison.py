@@ -7,9 +7,9 @@ from functools import cache
 from statistics import fmean
 from typing import Any
 
-from t3sim.analytic.validation.answers import answer
+from t3sim.analytic.validation.answers import answer, check_rate
 from t3sim.analytic.validation.fit import answer_without_source
-from t3sim.analytic.validation.machines import MACHINES, is_fitted, machine_of
+from t3sim.analytic.validation.machines import MACHINES, is_fitted, loaded, machine_of
 from t3sim.analytic.validation.readers import own_rows
 from t3sim.analytic.validation.requests import Measured, NotExpressible, Ratio, Read, Unread
 
@@ -142,6 +142,7 @@ def compare(readings: Sequence[Read], only: str | None = None) -> Validation:
             continue
         try:
             if isinstance(row, Measured):
+                check_rate(row, loaded(machine))
                 rows.append(Compared(row, machine, answer(row.ask, machine), is_fitted(row, machine),
                                      answer_without_source(row.ask, machine, row.source)))
             elif isinstance(row, Ratio):

@@ -19,7 +19,7 @@ from t3sim.analytic.validation.machines import MACHINES, gave, loaded, machine_o
 from t3sim.analytic.validation.readers import own_rows
 from t3sim.analytic.validation.requests import Crowded, Measured, NotExpressible, Request
 from t3sim.machine import Machine
-from t3sim.machine.loader import extended_files
+from t3sim.machine.files import extended_files
 
 #: Requests that also depend on constants of no key, by source: which rows gave them is beside the constants.
 _OTHER_CONSTANTS = {(Crowded, "measure_kernels.py"): "kernels.cluster and kernels.dealt_rounds of h100-sxm"}

@@ -65,7 +65,7 @@ def read_log(text: str, name: str, gpu: str | None = None) -> list[Measured | Un
                 table.hosts, table.ranked, table.headed = {}, True, False
             at = rank[2], int(rank[1])
             if at in table.hosts:
-                raise BadRows(f"{position}: rank {at[1]} is there twice, on {shown(table.hosts[at])} and "
+                raise BadRows(f"{position}: rank {at[1]} appears twice, on {shown(table.hosts[at])} and "
                               f"{shown(rank[3])}: each process ran a test of its own, as nccl-tests does without MPI=1")
             table.hosts[at] = rank[3]
             table.gpu = gpu or rank[4] or table.gpu
@@ -74,7 +74,7 @@ def read_log(text: str, name: str, gpu: str | None = None) -> list[Measured | Un
             if not table.hosts:
                 raise BadRows(f"{position}: the log has no line `#  Rank ... device ... GPU` before its results")
             if table.gpu is None:
-                raise BadRows(f"{name}: the log does not name its GPUs: give the machine, too")
+                raise BadRows(f"{name}: the log does not name its GPUs: give the machine as well")
         elif _BEGUN.search(line):
             rows_read.append(Unread(name, table.gpu or "", position,
                                     f"{position}: the line of results is not whole", name))

@@ -7,10 +7,10 @@ from functools import cache
 
 from t3sim.analytic.validation.requests import Measured, NotExpressible
 from t3sim.machine import Machine, load_machine
+from t3sim.machine.files import extended_files
 from t3sim.machine.levels import COMMERCIAL, ITERATIONS
 from t3sim.machine.libraries import Fit
 from t3sim.machine.load import serves
-from t3sim.machine.loader import extended_files
 
 #: Looked for in this order, in what the row says.
 _NAMES = (("gh200", "gh200"), ("gb200", "gb200"), ("b300", "b300"), ("b200", "b200"), ("h200", "h200-sxm"),

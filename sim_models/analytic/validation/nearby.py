@@ -30,6 +30,7 @@ from t3sim.analytic.validation.requests import (
     Training,
 )
 from t3sim.machine import Machine
+from t3sim.machine.files import PRESETS
 
 #: Sizes within this factor are near.
 _FACTOR = 2.0
@@ -50,8 +51,13 @@ def error_near(machine: Machine, requests: Iterable[Request]) -> dict[str, Any] 
 
 
 def measured_name(machine: Machine) -> str:
-    """Return the name of which rows are; of a machine that extends a measured one none are."""
+    """Return the name of which rows are; of a machine with other constants than a measured one none are."""
     return next(iter(machine.lineage), "")
+
+
+def has_own_constants(machine: Machine) -> bool:
+    """Say whether a user's file or settings give a machine other constants than any that comes with the package."""
+    return bool(machine.lineage) and machine.lineage[0] not in PRESETS
 
 
 def _summary(rows: Sequence[Compared]) -> dict[str, Any] | None:
@@ -66,19 +72,20 @@ def range_of_rows(machine: Machine, requests: Iterable[Request]) -> dict[str, An
     """Return the factor within which nine of ten rows of the requests' kind are, of any library and size.
 
     Each row is answered without its source. They are the machine's own rows if it has ten of that kind, else also
-    those of the nearest machines; None if all machines together have fewer than ten.
+    those of the nearest machines; None if all machines together have fewer than ten, and for a machine that does not
+    come with the package: how wrong answers with its constants are is not known.
     """
     kinds = {_kind(one) for one in requests}
     return _range(machine, lambda name: [error for kind in kinds for error in _errors(name, kind)])
 
 
 def _range(machine: Machine, errors: Callable[[str], Sequence[float]]) -> dict[str, Any] | None:
-    """Return the range of the nearest machines' `errors`, as logarithms; None of a machine without libraries.
+    """Return the range of the nearest machines' `errors`, as logarithms; None if there is none.
 
     Two machines are as far apart as the number of files between them that extend one another. Each has its own factor,
     and the largest counts, for a machine that was not measured may be like any of them.
     """
-    if machine.sustained is None:
+    if machine.sustained is None or has_own_constants(machine):
         return None
     apart = {name: _files_between(machine.lineage, loaded(name).lineage) for name in MACHINES}
     near: dict[str, Sequence[float]] = {}
@@ -113,11 +120,10 @@ _KINDS = {GemmRequest: "GEMM", ExpertsExchange: "dispatch and combine", Training
 _MEASURED_KINDS = ("collective from 1 MB", "collective below 1 MB", "fused operator", *_KINDS.values())
 
 
-def ranges_without_rows(machine: Machine) -> dict[str, dict[str, Any]]:
-    """Return the ranges of those kinds of answers of which a machine has no row."""
-    ranges = {kind: _range(machine, lambda name, kind=kind: _errors(name, kind)) for kind in _MEASURED_KINDS
-              if not _errors(measured_name(machine), kind)}
-    return {kind: one for kind, one in ranges.items() if one is not None}
+def ranges_without_rows(machine: Machine) -> dict[str, dict[str, Any] | None]:
+    """Return the ranges of those kinds of answers of which a machine has no row; None: there is no range."""
+    return {kind: _range(machine, lambda name, kind=kind: _errors(name, kind)) for kind in _MEASURED_KINDS
+            if not _errors(measured_name(machine), kind)}
 
 
 def _kind(request: Request) -> str:

@@ -25,10 +25,10 @@ def draw_all(rows: Sequence[Compared]):
                   "o" if index < len(colours) else "^", color=colours[index % len(colours)], markersize=3,
                   label=machine)
     axes.axhline(1, color=plots.BLACK, linewidth=0.8)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel("measured (µs)")
-    axes.set_ylabel("ours over measured")
+    plots.log_axis(axes, "x")
+    plots.log_axis(axes, "y")
+    axes.set_xlabel("measured time (µs)")
+    axes.set_ylabel("modelled over measured time")
     if rows:
         axes.legend(ncols=4, fontsize=7)
     return figure
@@ -57,6 +57,8 @@ def draw_curves(curves: Mapping[str, tuple[str, Sequence[tuple[float, Compared]]
         plot.set_xlabel(along, fontsize=7)
         plot.tick_params(which="both", labelsize=7)
         _round_ticks(plot)
+        if index % columns == 0:
+            plot.set_ylabel("time", fontsize=7)
         if index == 0:
             figure.legend(*plot.get_legend_handles_labels(), loc="outside upper center", ncols=3)
     for index in range(len(curves), rows * columns):
@@ -86,9 +88,9 @@ def draw_units(ratios: Sequence[ComparedRatio]):
         one.tick_params(labelsize=7)
         one.locator_params(nbins=4)
         if index % columns == 0:
-            one.set_ylabel("slower by, %", fontsize=7)
+            one.set_ylabel("slowdown (%)", fontsize=7)
         if index // columns == rows - 1:
-            one.set_xlabel("units held", fontsize=7)
+            one.set_xlabel("units held by the other kernel", fontsize=7)
         if index == 0:
             figure.legend(*one.get_legend_handles_labels(), loc="outside upper center", ncols=4, fontsize=7)
     for index in range(len(kernels), rows * columns):

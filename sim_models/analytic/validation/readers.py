@@ -7,6 +7,7 @@ import csv
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import resources
 from pathlib import Path
 
@@ -49,6 +50,7 @@ FILES = {"t3sim.analytic.measured": ("collectives_over_size", "gemm_throughput",
          "t3sim.analytic.end_to_end.measured": ("single_node", "megatron", "trainings_of_today")}
 
 _LARGEST = 1 << 50
+_ROUNDED = 0.1  #: a rate and a time of one row may differ by their digits
 
 
 class Row:
@@ -153,8 +155,12 @@ def _vidur(row: Row) -> Iterator[Read]:
 def _gemm(row: Row) -> Iterator[Read]:
     m, n, k = (row.count(name) for name in "mnk")
     dtype, ns, rate = row.text("dtype") or "fp16", row.number("time_us_derived", 1e3), row.number("tflops")
-    if ns is None and rate is not None:
-        ns = 1e3 * (2e-6 * m * n * k / rate)
+    by_rate = None if rate is None else 1e3 * (2e-6 * m * n * k / rate)
+    if ns is None:
+        ns = by_rate
+    elif by_rate is not None and abs(ns / by_rate - 1) > _ROUNDED:
+        raise BadRows(f"{row.where}: time_us_derived = {shown(row.text('time_us_derived'))} is not what tflops = "
+                      f"{shown(row.text('tflops'))} gives, {by_rate / 1e3:.1f}")
     yield _timed(row.source, row.gpu, "GEMM", f"{m} x {n} x {k}, {dtype}", GemmRequest(m, n, k, dtype), ns)
 
 
@@ -423,11 +429,13 @@ def read_text(text: str, name: str) -> list[Read]:
         if header is None:
             raise BadRows(f"{name}: the file is empty: a line of column names is needed")
         columns = [_VTRAIN.get(column.strip(), column.strip()) for column in header]
+        if twice := [column for column in columns if column and columns.count(column) > 1]:
+            raise BadRows(f"{name}: column {shown(twice[0])} appears twice")
         reader = next((one for one in READERS if one.columns <= {*columns}), None)
         if reader is None:
             nearest = max(READERS, key=lambda one: len(one.columns & {*columns}))
-            raise BadRows(f"{name}: columns {shown(','.join(columns))} are of no known kind of rows: the nearest lacks "
-                          f"{', '.join(sorted(nearest.columns - {*columns}))}")
+            raise BadRows(f"{name}: columns {shown(','.join(columns))} belong to no known kind of rows: the closest "
+                          f"kind also needs {', '.join(sorted(nearest.columns - {*columns}))}")
         rows: list[Read] = []
         faulty_rows: list[BadRows] = []
         for fields in table:
@@ -457,10 +465,11 @@ def text_of(path: str, option: str) -> str:
         raise BadRows(f"{option} {shown(path)} is not a text file: {error}") from None
 
 
-def own_rows() -> list[Read]:
+@cache
+def own_rows() -> tuple[Read, ...]:
     """Return all rows that come with the package."""
     rows: list[Read] = []
     for package, names in FILES.items():
         for name in names:
             rows += read_text(resources.files(package).joinpath(f"{name}.csv").read_text("utf-8"), f"{name}.csv")
-    return rows
+    return tuple(rows)

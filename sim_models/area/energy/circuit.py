@@ -149,12 +149,11 @@ def lower(netlist: Netlist, boxes: tuple[str, ...] = ()) -> Lowered:
         elif kind in boxes:
             continue
         elif kind not in library_cells:
-            raise Failure(f"{netlist.name}: what cell {kind} does is not known")
+            raise Failure(f"{netlist.name}: the function of cell {kind} is unknown")
         elif library_cells[kind].clock:
             data = [pin for pin in library_cells[kind].loads if pin != library_cells[kind].clock]
             if len(data) != 1 or len(library_cells[kind].functions) != 1:
-                raise Failure(f"{netlist.name}: a flip-flop is to have one data pin and one output, which {kind} has "
-                              "not")
+                raise Failure(f"{netlist.name}: flip-flop {kind} needs one data pin and one output")
             output, = library_cells[kind].functions
             flip_flops[pins[library_cells[kind].clock][0]].append((net(pins[data[0]][0]), net(pins[output][0])))
         else:
@@ -210,7 +209,7 @@ def _add_gates(name: str, builder: _Builder, gates: dict) -> None:
                 try:
                     builder.gate(function, {pin: pins[pin] for pin in cell.loads}, pins[output])
                 except (ValueError, KeyError):
-                    raise Failure(f"{name}: what cell {cell.name} does is not known") from None
+                    raise Failure(f"{name}: the function of cell {cell.name} is unknown") from None
         for taker in takers[gate]:
             waits[taker] -= 1
             if not waits[taker]:

@@ -171,8 +171,8 @@ def measure_energy(machine_name: str, cells: Library, node: ProcessNode, until: 
     run = fused_run(kernel.policy, setup.planned, kernel.skew is not None, top.design, record)
     try:
         if len(recorders) > 1:
-            raise BadInput(f"machine {machine.name}: energy is of a run in which one GPU stands for all, and here are "
-                           f"{len(recorders)}")
+            raise BadInput(f"machine {machine.name}: energy is measured on one representative GPU, but this "
+                           f"run simulates {len(recorders)} GPUs")
         counting = _Counting(top, machine.geometry().channel.channels)
         program_rows = np.array(recorders[0].rows)
         counting.replay(program_rows, -len(program_rows))
@@ -183,7 +183,7 @@ def measure_energy(machine_name: str, cells: Library, node: ProcessNode, until: 
         counters = run.counters(0)
         dram = int(run.sim.mem.dram_bytes[0].sum())
         modules = {part.module: _module_energy(part, counting.cycles, node, machine) for part in top.parts}
-        work = setup.workload
+        work = setup.plan.workload
         layer = LayerEnergy(
             work.title, machine.name, TECHNIQUE, cells.name, node.name, counting.cycles, machine.memory_clock_ghz,
             whole, modules, *_alu_energy(cells, machine, node, counting.reduced_bytes / counting.cycles), counters,

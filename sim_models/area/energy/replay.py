@@ -6,7 +6,7 @@ import numpy as np
 from numba import types
 
 from t3sim.area.energy.circuit import READ, READ_AFTER_WRITE, WRITE, XOR, Circuit, Lowered
-from t3sim.base.compiled.intrinsics import intrinsic
+from t3sim.base.compiled.by_reference import intrinsic
 from t3sim.base.compiled.jit import compiled, inlined
 from t3sim.gpu.hbm.bits import lowest_bit
 

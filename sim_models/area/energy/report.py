@@ -34,7 +34,7 @@ def sections(energy: LayerEnergy) -> list[Section]:
     return [
         ("The layer on a GPU", ("where", *(f"{name}\nmJ" for name in _RANGE), "share of\ntypical"), [
             (name, *_figures(pj, 1e-9), f"{pj.typical / total_pj:.2%}") for name, pj in shares.items()]),
-        ("What an action takes", ("action", "number", *(f"{name}\npJ" for name in _RANGE)), [
+        ("Energy of an action", ("action", "number", *(f"{name}\npJ" for name in _RANGE)), [
             (name, f"{count:,}", *_figures(pj)) for name, (count, pj) in energy.actions.items()]),
         _power(energy),
         _classes(energy),
@@ -62,7 +62,7 @@ def _power(energy: LayerEnergy) -> Section:
 
 def _classes(energy: LayerEnergy) -> Section:
     total_pj = energy.top_pj.typical
-    return ("Of what the top's power is made", ("of", *(f"{name}\nmW" for name in _RANGE), "share of\ntypical"), [
+    return ("Power of the top by part", ("part", *(f"{name}\nmW" for name in _RANGE), "share of\ntypical"), [
         (kind, *_figures(energy.milliwatts(pj)), f"{pj.typical / total_pj:.1%}")
         for kind, pj in energy.by_class.items()])
 
@@ -74,26 +74,27 @@ def remarks(energy: LayerEnergy, library: Library, node: ProcessNode) -> list[st
     cells = f"{SHRINK_ERROR.low:.2f} to {SHRINK_ERROR.high:.2f}"
     return list(map(" ".join, (
         (f"Run: {energy.layer}, machine {energy.machine}, {TECHNIQUE}; {end}, {energy.cycles:,} cycles at",
-         f"{energy.clock_ghz:g} GHz, one GPU. The all-gather that follows is not in it."),
-        ("Activity: every instance's recorded ports go through its mapped netlist, which must show what the RTL",
-         "showed in every cycle. Every change of a net, edge of a gated clock and access of a memory counts."),
-        (f"Energy: pins, internal energy and leakage of {library.name}, at {library.volts:g} V, times",
-         f"1/{1 / shrink(library, node):.0f} for {node.name} at {node.volts:g} V: the side of a NAND2 and the square",
-         f"of the voltage. Range: {cells} of that, by cells of both libraries."),
-        (f"Wires: {WIRES_OVER_PINS.typical:g} of the pins' capacitance, {wires} in the range",
-         f"(docs/results/area-routed.md). Clock tree: {TREE_PER_FLIP_FLOP:g} buffers a flip-flop; gated like it, but",
-         "for their inputs, or not at all."),
-        (f"Glitches are not in the count. In {SAMPLED} of {BATCH:,} cycles they are counted with one time for every",
-         "operation: the high figure has all of these, the typical one half."),
-        ("Memories: the model of macros of `t3 area`, all accesses; the low figure leaves out reads of a word that was",
-         "read just before, and is shrunk to what a read of ASAP7's macro takes. Leakage: at 25 °C, of cells."),
-        ("What an action takes is what its modules took in the whole run, over its number: clocks and reads that went",
-         "on meanwhile are in it."),
-        ("Matrix units: cards at their limit and peak, DRAM included: an A100, a V100, a V100 for as long as this",
-         "took. DRAM: HBM and HBM2. Link: NVLink-C2C, a serial link, one across a board. Sources:",
-         "`sim_models/area/energy/measured.py`."),
-        (f"The near-memory ALUs lie in the memory and add {energy.reduced_bytes / 1e6:,.0f} MB of fp16 sums; the",
-         "cycles in which they wait are theirs. What DRAM takes for it is DRAM's."),
+         f"{energy.clock_ghz:g} GHz, one GPU, without the all-gather."),
+        ("Activity: the recorded ports of every instance drive its mapped netlist, whose outputs must equal the RTL's",
+         "in every cycle. Every change of a net, gated clock edge and memory access is counted."),
+        (f"Energy: the library's pins, internal energy and leakage ({library.name}, {library.volts:g} V), divided by",
+         f"{1 / shrink(library, node):.0f} for {node.name} at {node.volts:g} V, because capacitance scales with the",
+         "side of a NAND2 and energy with the square of the voltage. By single cells of both libraries the energy is",
+         f"{cells} times that, which is the range."),
+        (f"Wires: {WIRES_OVER_PINS.typical:g} times the pins' capacitance, {wires} in the range",
+         f"(docs/results/area-routed.md). Clock tree: {TREE_PER_FLIP_FLOP:g} buffers per flip-flop. Low: the tree is",
+         "gated with the flip-flops. High: it always runs. Typical: only the inputs of its buffers do."),
+        (f"Glitches are measured in {SAMPLED} of {BATCH:,} cycles, with one delay for all gates: the high figure",
+         "includes all of them, the typical one half, the low one none."),
+        ("Memories: the macro model of `t3 area`. The low figure scales a read to an ASAP7 macro's, and leaves out",
+         "repeated reads of a word. Leakage: at 25 °C, of cells only."),
+        ("Energy of an action: all energy of the modules that take part, over the whole run, divided by the number of",
+         "actions. It includes their clocks and other reads."),
+        ("Matrix units: a card's power limit over its peak rate, DRAM included, of an A100 (low) and a V100 (typical);",
+         "high: a V100 at its limit for the whole kernel. DRAM: HBM (low) and HBM2. Link: NVLink-C2C (low), a serial",
+         "link (typical), a link across a board (high). Sources: `sim_models/area/energy/measured.py`."),
+        (f"The near-memory ALUs are in the memory and add {energy.reduced_bytes / 1e6:,.0f} MB of fp16 sums. Their",
+         "row includes the cycles in which they wait. DRAM's energy for these sums is in DRAM's row."),
     )))
 
 

@@ -11,18 +11,27 @@ Arrays in it are read and written by element, have `shape` and `len`, and unlike
 
 import hashlib
 import operator
+from collections.abc import Callable
+from typing import Any
 
 from llvmlite import ir
-from numba import types
+from numba import extending, types
 from numba.core import cgutils
 from numba.core.imputils import lower_builtin, lower_getattr, lower_getattr_generic
 from numba.core.typing.templates import AbstractTemplate, AttributeTemplate, infer_global, signature
 from numba.extending import infer_getattr, models, register_model
 
-from t3sim.base.compiled.intrinsics import intrinsic
 from t3sim.base.compiled.records import HOST_LINE
 
 _FETCHED_LINES = 3  #: of a record: a set of the cache has no more
+
+
+def intrinsic(emit: Callable[..., Any] | None = None, **options: bool) -> Any:
+    """Declare a function of compiled code: `emit(typing_context, *argument_types)` gives its signature and its LLVM.
+
+    A decorator, with or without numba's options.
+    """
+    return extending.intrinsic(**options) if emit is None else extending.intrinsic(emit, **options)
 
 
 class Reference(types.Type):

@@ -15,8 +15,7 @@ from numba import int64, typeof, types
 from numba.core import cgutils
 from numba.core.registry import cpu_target
 
-from t3sim.base.compiled.by_reference import Reference
-from t3sim.base.compiled.intrinsics import intrinsic
+from t3sim.base.compiled.by_reference import Reference, intrinsic
 from t3sim.base.compiled.jit import compiled
 
 

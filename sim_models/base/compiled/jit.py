@@ -31,8 +31,8 @@ from numba.core.compiler_lock import global_compiler_lock
 from t3sim.base.compiled import machine_code
 from t3sim.base.compiled.by_reference import Descriptor, Reference
 from t3sim.base.places import source_folders
+from t3sim.base.streams import say
 from t3sim.base.user_cache import cache_folder, make_folder, may_be_written, refuse_shared
-from t3sim.base.waits import say
 
 
 def _folder() -> str:

@@ -13,7 +13,7 @@ from numba import types
 from numba.core import cgutils
 
 from t3sim.base.at_once import helped
-from t3sim.base.compiled.intrinsics import intrinsic
+from t3sim.base.compiled.by_reference import intrinsic
 from t3sim.base.compiled.jit import inlined
 from t3sim.base.compiled.records import HOST_LINE, aligned_zeros
 

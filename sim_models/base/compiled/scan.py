@@ -11,8 +11,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from t3sim.base.compiled.by_reference import Descriptor, element_of, index_type
-from t3sim.base.compiled.intrinsics import intrinsic
+from t3sim.base.compiled.by_reference import Descriptor, element_of, index_type, intrinsic
 
 PLACES = 16  #: elements that are looked at together
 

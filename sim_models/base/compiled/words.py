@@ -3,7 +3,7 @@
 from llvmlite import ir
 from numba import types
 
-from t3sim.base.compiled.intrinsics import intrinsic
+from t3sim.base.compiled.by_reference import intrinsic
 
 
 @intrinsic

@@ -47,7 +47,7 @@ def make_mirror(schedule: Schedule, gpu: int, base: int, arrivals: np.ndarray) -
     Raises ScheduleError if it cannot represent all GPUs.
     """
     if not schedule.is_symmetric():
-        raise ScheduleError("one GPU cannot stand for all: renaming every rank to the next one changes the "
+        raise ScheduleError("one GPU cannot represent all: renaming every rank to the next one changes the "
                             "collective or the topology, or a chunk is empty; every GPU must be simulated "
                             "(gpus.every = true)")
     tiling, rows = schedule.tiling, schedule.rows(gpu)

@@ -55,7 +55,7 @@ class RegionTable:
     """
 
     regions: tuple[Region, ...]
-    own: np.ndarray
+    own_regions: np.ndarray
     arrivals: np.ndarray  #: regions of arrivals
 
     def number(self, region: Region) -> int:

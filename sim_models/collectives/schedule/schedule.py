@@ -82,15 +82,15 @@ class Schedule:
     """A collective over the tiles of an operator's output, GPU by GPU.
 
     Windows of ids work because of two rules (docs/why/five-questions.md, question 2): a tile that is sent on has a
-    smaller id than the tile that it becomes part of (`is_causal`), and an id that a GPU uses early is at most `slack`
-    ahead of an id that it uses late. `tiling` is the whole output's; a slice of a chunk is a range of its tiles.
+    smaller id than the tile that it becomes part of (`is_causal`), and no id that a GPU uses exceeds an id that it uses
+    later by more than `slack`. `tiling` is of the whole output; a slice of a chunk is a range of its tiles.
     """
 
     tiling: Tiling
     program: Program
     topology: Topology
-    policy: ScheduleOptions = ScheduleOptions()
-    placement: Placement | None = None  #: if workgroups' tiles are not the output's
+    policy: ScheduleOptions = ScheduleOptions()  #: of the schedule; arbitration policies are `t3sim.rtl.arbiter.Policy`
+    placement: Placement | None = None  #: of workgroups' columns on the output's tiles, if workgroups have other tiles
 
     def __post_init__(self) -> None:
         if self.program.ranks != self.topology.gpus:
@@ -108,7 +108,7 @@ class Schedule:
             try:
                 way = self.topology.way(transfer.source, transfer.destination)
             except TopologyError:
-                raise ScheduleError(f"{transfer}: topology {self.topology.name!r} has no way for it") from None
+                raise ScheduleError(f"{transfer}: topology {self.topology.name!r} has no route for it") from None
             for link, onward in pairwise(way):
                 waits_for[link].add(onward)
         try:
@@ -231,7 +231,7 @@ class Schedule:
                         peer_ids, to_gpu, reaches.astype(np.int64), starts.astype(np.int64))
 
     def named(self, gpu: int) -> np.ndarray:
-        """Return the id that a tile's stores name, int64[row]: its own, else its id on the first route."""
+        """Return the id in a tile's stores, int64[row]: its own, else its id on the first route."""
         rows = self.rows(gpu)
         return np.where(rows.id != NO_ID, rows.id, np.maximum(rows.to_id[:, 0], 0))
 
@@ -342,7 +342,7 @@ class Schedule:
         return tuple(sorted({route.gpu for role in self.roles[gpu] for route in role.routes}))
 
     def waits_for(self, gpu: int) -> int:
-        """Return the size of a set of peers such that each tile that DMA sends goes to at least one of them.
+        """Return how many peers suffice for each tile that DMA sends to go to at least one of them.
 
         Tiles that wait for an engine are open in these peers' windows. The greedy choice may exceed the minimum by 1.
         """

@@ -215,8 +215,9 @@ class Layout:
             mark=whole(movers), first=whole(transfers, -1), last=whole(transfers, -1), started=np.zeros(transfers),
             ended=np.zeros(transfers), order=whole(transfers), component_flows=whole(movers),
             capacity=np.array(self._capacity, float), flows=whole(resources, -1), load=np.zeros(resources),
-            room=np.zeros(resources), held=np.zeros(resources), taken=np.zeros(resources), seen=whole(resources),
-            is_dirty=whole(resources), dirty=whole(resources), component_resources=whole(resources),
+            room=np.zeros(resources), settled_load=np.zeros(resources), taken=np.zeros(resources),
+            seen=whole(resources), is_dirty=whole(resources), dirty=whole(resources),
+            component_resources=whole(resources),
             entry_flow=whole(_ENTRIES), entry_resource=whole(_ENTRIES), entry_weight=np.zeros(_ENTRIES), of_flow=free,
             after=whole(_ENTRIES), before=whole(_ENTRIES), due=np.zeros(pending), what=whole(pending),
             mover=whole(pending), tag=whole(pending))

@@ -71,7 +71,7 @@ class FlowState(NamedTuple):
     flows: np.ndarray  # the first entry, -1: none
     load: np.ndarray
     room: np.ndarray
-    held: np.ndarray  # load of flows that have their rates
+    settled_load: np.ndarray  # of flows that have their rates
     taken: np.ndarray  # bytes per ns of those
     seen: np.ndarray
     is_dirty: np.ndarray
@@ -262,7 +262,7 @@ def _hold(s: FlowState, flow: int, level: float) -> None:
     s.rate[flow] = level
     entry = s.entries[flow]
     while entry >= 0:
-        s.held[s.entry_resource[entry]] += s.entry_weight[entry]
+        s.settled_load[s.entry_resource[entry]] += s.entry_weight[entry]
         s.taken[s.entry_resource[entry]] += s.entry_weight[entry] * level
         entry = s.of_flow[entry]
 
@@ -302,8 +302,8 @@ def _fill(s: FlowState, resource_count: int) -> None:
         for place in range(resource_count):
             resource = s.component_resources[place]
             s.room[resource] = max(s.room[resource] - s.taken[resource], 0.0)
-            s.load[resource] -= s.held[resource]
-            s.taken[resource], s.held[resource] = 0.0, 0.0
+            s.load[resource] -= s.settled_load[resource]
+            s.taken[resource], s.settled_load[resource] = 0.0, 0.0
 
 
 @compiled

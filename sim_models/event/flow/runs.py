@@ -122,8 +122,8 @@ def request(collective: str | None, machine: str = "torus-128", topology: str | 
     MSCCL's XML or MSCCL++'s JSON, which says itself what it is. `every`: each GPU is simulated.
     """
     if plan is not None and (collective is not None or algorithm_names is not None):
-        raise BadInput(f"plan = {shown(str(plan))} says itself what is done: neither a collective nor an algorithm "
-                       "goes with it")
+        raise BadInput(f"plan = {shown(str(plan))} defines its own transfers: neither a collective nor an "
+                       "algorithm goes with it")
     name, costs, usual = load_costs(machine)
     try:
         on = usual if topology is None else named_topology(topology)

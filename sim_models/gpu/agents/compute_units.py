@@ -5,17 +5,17 @@ matrix units. A step's loads are sent while earlier steps compute, as far ahead 
 load stalls the workgroup, which is how contention slows a kernel. After a step with stores it stores them, row by row.
 
 Workgroups of a kernel are started by a dispatcher, one per cycle, from one queue or from two: groups that ask the
-dispatch window, and beside them groups that wait for their inputs (`KernelTable.needs`). Each goes to the first free
-place, or by turn to a place of the next unit, for which the following ones wait. Or they draw their work themselves
-(persistent). Then a place is free again when the stores of its workgroup are acknowledged, and takes the next one when
-its unit's port is next free.
+dispatch window, and beside them groups that wait for their inputs (`KernelTable.needs`). Each starts on the first
+free place, or (by turn) on the next unit as soon as that has a free place. Workgroups of a persistent kernel draw their
+work themselves. Then a place is free again when the stores of its workgroup are acknowledged, and takes the next one
+when its unit's port is free.
 
-A workgroup may wait for signals (`KernelTable.waits`): after its launch it reads their flags again and again, each time
-for as long as a hit in the cache takes. A signal is set when all lines of it have come and all workgroups have ended
-that count for it. Flags themselves take no bytes, and reading them no bandwidth.
+A workgroup may wait for signals (`KernelTable.waits`): after its launch it reads their flags again and again, each read
+takes as long as a hit in the cache. A signal is set when all its lines have arrived and all workgroups that count for
+it have ended. Flags take no bytes, and reading them takes no bandwidth.
 
 Known simplifications: loads and stores leave at the port's rate; matrix units serve steps in the order in which their
-data are there; a workgroup that stores sends no loads.
+data arrive; a workgroup that stores sends no loads.
 """
 
 from collections.abc import Sequence
@@ -113,9 +113,9 @@ def make_units(rates: UnitRates, tables: Sequence[KernelTable], stream: int, rel
                peer_stream: int | None = None) -> ComputeUnits:
     """Make every GPU's compute units as they are at the start of a kernel.
 
-    `tables`: one per GPU, alike but for their rows; `stream`: under which its accesses are counted, of
+    `tables`: one per GPU, alike but for their rows; `stream`: traffic class of its accesses, of
     `memory.COMPUTE`, `EXCHANGE`, `OTHER`; `released`: each phase begins when another agent releases it;
-    `peer_stream`: under which what it stores at peers is counted, if not under `stream`.
+    `peer_stream`: traffic class of stores at peers, if not `stream`.
     """
     groups, steps, loads, stores, row_lists = map(aligned_copy, joined(tables))
     first, lengths = tables[0], [len(table.groups) for table in tables]
@@ -151,7 +151,7 @@ def set_condition(kernel: ComputeUnits, gpu: int, condition: Condition) -> None:
 
 @inlined
 def units_cycle(kernel: ComputeUnits, sim: Sim, gpu: int, now: int) -> None:
-    """Serve every compute unit that is due, and go on to the next phase."""
+    """Serve every compute unit that is due, and start the next phase when this one is over."""
     g, work, rates = kernel.state, kernel.work, kernel.rates
     if is_over(kernel, gpu) or (work.persistent and now < sim.control.start[gpu]):
         return
@@ -194,7 +194,7 @@ def open_phase(kernel: ComputeUnits, gpu: int, at: int) -> None:
 
 @compiled
 def serve(kernel: ComputeUnits, sim: Sim, gpu: int, unit: int, now: int) -> None:
-    """Let the workgroups of a unit go on, the one first that has the port."""
+    """Advance the workgroups of a unit, first the one that has the port."""
     g, rates, persistent = kernel.state, kernel.rates, kernel.work.persistent
     first, port, due, computing, quiet = g.holder[gpu, unit], NEVER, NEVER, NEVER, NEVER
     if now < g.quiet[gpu, unit]:  # what follows would come to the same
@@ -258,7 +258,7 @@ def next_event(kernel: ComputeUnits, gpu: int, slot: int, now: int) -> tuple[int
 
 @inlined
 def go_on(kernel: ComputeUnits, sim: Sim, gpu: int, slot: int, unit: int, now: int) -> None:
-    """Make all of a workgroup's progress that needs no port: launch, computation, and which step is loaded."""
+    """Advance a workgroup as far as it needs no port: launch, computation, choice of the step to load."""
     g, work = kernel.state, kernel.work
     if g.state[gpu, slot] == LAUNCH or g.state[gpu, slot] == POLL:
         if g.ready_time[gpu, slot] > now or polls(kernel, sim, gpu, slot, now):
@@ -346,7 +346,7 @@ def step_computed(kernel: ComputeUnits, gpu: int, slot: int, now: int) -> bool:
 
 @inlined
 def use_port(kernel: ComputeUnits, sim: Sim, gpu: int, slot: int, unit: int, now: int) -> int | np.int64:
-    """Send what a workgroup has to send, as the port lets it. Returns when it goes on; NEVER: nothing is left."""
+    """Send a workgroup's loads or stores while the port allows. Return the next cycle to do so; NEVER: all are sent."""
     g = kernel.state
     if g.state[gpu, slot] >= STORE_MEMORY:
         return NEVER if g.store_step[gpu, slot] == ENDING else send_stores(kernel, sim, gpu, slot, unit, now)

@@ -1,10 +1,10 @@
-"""Surroundings of a queue of DMA commands: a producer of what is copied, memory that commands and flags lie in, a host.
+"""Surroundings of a queue of DMA commands: a producer of the copied data, memory with commands and flags, a host.
 
 The producer stores its blocks line by line. When DRAM has performed the last of them, the host (or the GPU itself)
-writes a doorbell, or a flag that the queue polls, after the time that this takes it. A producer that releases a chain
+needs some time to write a doorbell, or a flag that the queue polls. A producer that releases a chain
 sets a flag for each wave of blocks as soon as DRAM has performed the wave's stores. Commands and flags are read
-through the same memory channels as everything else. A signal to a peer goes over the link after the data; it is seen
-there when DRAM has performed it and whatever was under way to memory when it came, as posted writes are.
+through the same memory channels as everything else. A signal to a peer goes over the link after the data; like a
+posted write, it is seen there when DRAM has performed it and all requests that were under way to memory before it.
 """
 
 from typing import NamedTuple
@@ -189,7 +189,7 @@ def produce(plan: CopyPlan, state: CopyState, sim: Sim, hardware: Hardware, gpu:
 
 @compiled
 def see_flags(plan: CopyPlan, state: CopyState, sim: Sim, gpu: int, now: int) -> None:
-    """Let flags that DRAM performs be seen once what was under way to memory before them is there."""
+    """Make a flag visible when DRAM has performed it and all requests that were under way before it."""
     first = plan.flags + gpu * FLAGS * LINE_BYTES
     for c in range(sim.m.channels):
         row = gpu * sim.m.channels + c
@@ -223,7 +223,7 @@ def see_flags(plan: CopyPlan, state: CopyState, sim: Sim, gpu: int, now: int) ->
 
 @inlined
 def _store_flag(plan: CopyPlan, state: CopyState, sim: Sim, owner: int, flag: int, value: int, adds: int) -> int:
-    """Return the address of a flag that is written, or to which is added; its value is kept beside the request."""
+    """Return the address of a flag to write or add to; its value is kept in `state`, not in the request."""
     state.coming[owner, flag], state.adding[owner, flag] = value, adds
     return plan.flags + (owner * FLAGS + flag) * LINE_BYTES
 

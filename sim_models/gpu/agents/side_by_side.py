@@ -52,10 +52,10 @@ class SideBySide(NamedTuple):
 
 
 class WithCopies(NamedTuple):
-    """A kernel, and copies beside it that end with it, as an agent (gpu/engine/agents.py)."""
+    """A kernel, and concurrent copies that end with it, as an agent (gpu/engine/agents.py)."""
 
     first: ComputeUnits
-    second: ComputeUnits  # engines, counted under another stream than the first
+    second: ComputeUnits  # engines, with another traffic class than the first
 
     shape, returned = property(_shape), _returned
 
@@ -73,7 +73,7 @@ class WithCopies(NamedTuple):
 
 @inlined
 def release(pair: SideBySide, gpu: int, now: int) -> None:
-    """Launch the second kernel's present phase if what it waits for has happened."""
+    """Launch the second kernel's present phase if the first kernel's phase that it waits for is over."""
     second = pair.second
     if (not is_over(second, gpu) and second.state.opens[gpu] == NEVER
             and pair.first.state.phase[gpu] >= pair.after[second.state.phase[gpu]]):

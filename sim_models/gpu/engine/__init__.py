@@ -1,1 +1,1 @@
-"""The one loop: a GPU's models, its hardware if it has one, and whoever watches, cycle by cycle."""
+"""The loop: a GPU's models, its RTL if it has one, and the observers, cycle by cycle."""

@@ -12,16 +12,16 @@ def cycle(agent: tuple, sim: Sim, hardware: Hardware | None, gpu: int, now: int)
 
 @by_type
 def returned(agent: tuple, sim: Sim, gpu: int, tag: int, now: int) -> None:
-    """Take a read that came back; `tag` is what it was sent with."""
+    """Take a read that has returned; `tag`: its request's."""
 
 
 @by_type
 def done(agent: tuple, sim: Sim, gpu: int) -> bool:
-    """Return whether the agent has done all that it was to do."""
+    """Return whether the agent has finished."""
     return True
 
 
 @by_type
 def progress(agent: tuple, gpu: int) -> int:
-    """Return a number that changes as long as the agent gets on."""
+    """Return a number that changes while the agent makes progress."""
     return 0

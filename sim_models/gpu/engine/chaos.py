@@ -14,7 +14,7 @@ _CERTAIN = 1 << 16
 
 
 class Chaos(NamedTuple):
-    """State of the generators and what is disturbed."""
+    """State of the random generators, and sizes of the disturbances."""
 
     random: np.ndarray  # uint64 [gpu]
     hold_back: int  # probability (of 2^16) that a handshake is held back

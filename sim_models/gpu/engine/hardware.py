@@ -1,7 +1,8 @@
-"""The RTL beside the models: what a GPU's models put into its ports and take from them in a cycle.
+"""The RTL next to the models: in each cycle a GPU's models drive its inputs and read its outputs.
 
-Every function has a hardware or None as its first argument; its body is what a GPU without Track & Trigger does. All
-outputs of the RTL are functions of registers, so models see in cycle n what it showed after the edge of cycle n-1.
+The first argument of the functions is the hardware or None. Their bodies here are for None, a GPU without Track &
+Trigger; the methods of `Hardware` replace them. All outputs of the RTL are functions of registers, so in cycle n the
+models see the outputs after the edge of cycle n-1.
 """
 
 import ctypes
@@ -34,7 +35,7 @@ _LANE = 256  # more packets than a lane's lines become: five, and up to 31 copie
 
 @by_type
 def memory_cycle(hardware: "Hardware | None", sim: Sim, gpu: int, now: int) -> None:
-    """Run the memory channels of a GPU for a cycle: its DRAM, then the heads of both streams to it.
+    """Run the memory channels of a GPU for a cycle: its DRAM, then the oldest request of each stream.
 
     Without arbiters the streams take turns.
     """
@@ -48,7 +49,7 @@ def egress_cycle(hardware: "Hardware | None", sim: Sim, gpu: int, now: int) -> N
 
 @by_type
 def may_start(hardware: "Hardware | None", gpu: int) -> bool:
-    """Say that there is room for the next workgroup: whether it starts in this cycle."""
+    """Ask the dispatch window to start the next workgroup; return whether it starts in this cycle."""
     return True
 
 
@@ -275,9 +276,9 @@ def _channel_cycle(hardware: Hardware, sim: Sim, inputs: np.ndarray, outputs: np
 
 @inlined
 def _tag_of(sim: Sim, row: int, lo: int, hi: int) -> int:
-    """Return whom a command of the RTL serves.
+    """Return the tag of a DRAM command of the RTL.
 
-    A channel keeps the order within its streams, and makes reads of its own.
+    A channel keeps the order within each stream, so the oldest tag is the right one. DMA reads are the RTL's own.
     """
     if not bits.get(lo, hi, sim.b.dram_communication, 1):
         return queues.pop_tag(sim.mem.compute_tags, row)

@@ -1,7 +1,9 @@
-"""The loop: every run of every kernel, with RTL or without, watched or not.
+"""The loop: every run of every kernel, with RTL or without, observed or not.
 
-Links take time, so a GPU can be stepped by itself for up to a link's latency: nothing that another one does meanwhile
-reaches it sooner. Results do not depend on how far it goes alone, nor on which thread does it.
+A packet takes a link's latency, so each GPU can be stepped by itself for up to that long: packets that others send
+meanwhile cannot reach it sooner. Results do not depend on that number of cycles or on the threads.
+
+`models_cycle` has the order within a cycle; `Lockstep.advance` calls `advance`, which steps the GPUs.
 """
 
 from collections.abc import Callable
@@ -23,7 +25,7 @@ from t3sim.gpu.fabric.memory_map import channel_of
 from t3sim.gpu.fabric.queues import pop_timed, push, push_at, room, timed_room
 from t3sim.gpu.state import Network, Sim
 
-LOOK = 64  #: a run ends at a multiple of so many cycles; and the most that a watched GPU is stepped alone
+LOOK = 64  #: a run ends at a multiple of so many cycles; also the most for which an observed GPU is stepped alone
 _OUTCOME_BITS = 2
 
 
@@ -38,7 +40,7 @@ def reads_return(kernel: tuple, sim: Sim, gpu: int, now: int) -> None:
 
 @inlined
 def is_for(network: Network, destination: int, node: int) -> bool:
-    """Return whether what goes to a GPU or a group, and has come to a node, is for it."""
+    """Return whether a packet that has arrived at a node ends there; `destination`: a GPU, or a group of GPUs."""
     return node == 0 if network.one_for_all else destination == node and node < network.gpus
 
 
@@ -135,9 +137,9 @@ def step_alone(sim: Sim, kernel: tuple, hardware: Hardware | None, watching: Wat
 
 @compiled
 def meet_again(sim: Sim, now: int, alone: int) -> int:
-    """Let all nodes see what the others have sent; return the cycle up to which each is stepped by itself next.
+    """Show all nodes the others' packets; return the cycle up to which each is stepped alone next.
 
-    While a packet is under way nothing ends, and until it arrives nobody need look.
+    A run cannot end while a packet is under way, so `outcome` need not be checked before it arrives.
     """
     until = (now // LOOK + 1) * LOOK
     for port in range(len(sim.network.free_time)):
@@ -171,7 +173,7 @@ def step_nodes(sim: Sim, kernel: tuple, hardware: Hardware | None, watching: Wat
 @unlocked
 def advance(machine: Sim, agent: tuple, rtl: Hardware | None, observers: Watchers, span: "CycleSpan",
             member: Member) -> tuple[int, int]:
-    """Run memory cycles of all GPUs: (next cycle, outcome). To be called by each of the threads that meet."""
+    """Run memory cycles of all GPUs; return the next cycle and the outcome. Each of the threads calls it."""
     sim, kernel = by_reference(machine), by_reference(agent)
     hardware, watching = by_reference(rtl), by_reference(observers)
     now, end, reached = span.begin, span.end, RUNNING
@@ -201,11 +203,11 @@ class CycleSpan(NamedTuple):
 
     begin: int
     end: int
-    alone: int  #: that each GPU may be stepped by itself, at most a link's latency
+    alone: int  #: cycles for which each GPU is stepped by itself, at most a link's latency
 
 
 class Lockstep:
-    """A run: its state, its cycle, and whoever watches it."""
+    """A run: its state, its cycle, and its observers. Each GPU's models and RTL take every memory cycle together."""
 
     def __init__(self, sim: Sim) -> None:
         check_records(sim)

@@ -1,8 +1,8 @@
-"""Whoever watches a run: recorders, the ledger of data mode, counters of traffic. Any number at once.
+"""Observers of a run: recorders, the ledger of data mode, counters of traffic; any number at once.
 
-An observer has two sides. From Python it says what it wants before the loop goes on, and looks afterwards. Inside the
-loop its state, a named tuple with the methods `before_edge` and `after_edge`, is called in every cycle of every GPU,
-by address: the loop is the same whether anybody watches.
+An observer has two sides. In Python `before` and `after` are called around each stretch of cycles. Inside the loop the
+methods `before_edge` and `after_edge` of its state, a named tuple, are called in every cycle of every GPU. They are
+called by address, so the loop is compiled once, with or without observers.
 """
 
 from collections.abc import Sequence
@@ -32,25 +32,25 @@ class Observer:
         return None, end
 
     def after(self, now: int) -> None:
-        """Look at a run that has come to cycle `now`. Raises what is wrong with it."""
+        """Inspect a run at cycle `now`. Raises the errors that it finds."""
 
     def check(self) -> None:
-        """Check a run that has come to its end, after its own self-checks. Raises SimulationError."""
+        """Check a finished run, after its self-checks. Raises SimulationError."""
 
     def close(self) -> None:
-        """Free what it holds."""
+        """Free its resources."""
 
 
 @by_type
 def before_edge(state: tuple, sim: Sim, kernel: tuple, hardware: tuple | None, gpu: int,
                 now: int) -> None:
-    """Look at a GPU whose models have acted and whose hardware still shows what they saw."""
+    """Inspect a GPU after its models and before its RTL's clock edge."""
 
 
 @by_type
 def after_edge(state: tuple, sim: Sim, kernel: tuple, hardware: tuple | None, gpu: int,
                now: int) -> None:
-    """Look at a GPU after its hardware's clock edge."""
+    """Inspect a GPU after its RTL's clock edge."""
 
 
 @by_address
@@ -64,7 +64,7 @@ def _after(state: tuple, sim: Sim, kernel: tuple, hardware: tuple | None, gpu: i
 
 
 class Watchers(NamedTuple):
-    """Those who look at single cycles, as the loop calls them: addresses, int64 [watcher]."""
+    """Observers of single cycles, as the loop calls them: addresses, int64 [observer]."""
 
     before: np.ndarray
     after: np.ndarray

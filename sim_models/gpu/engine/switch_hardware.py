@@ -1,12 +1,12 @@
-"""The switch's RTL beside the models: what comes over links goes into its ports, and what leaves them onto links.
+"""The switch's RTL next to the models, which move packets from links into its ports and from its ports onto links.
 
-Links and credits are models: a packet that has no credit waits at its link's end, where a GPU would keep it, and news
-of a place that is free again takes no time. The switch's clock is as many times the memory's as its links need.
+Links and credits are models: a packet without credit waits at its link's end, where a GPU would keep it, and a freed
+place is known at once. The switch's clock is as many times the memory's as its links need.
 
-Of switches side by side each has its own RTL. It sees the numbers of its own lines, without the bits that choose it.
+Each of several parallel switches has its own RTL. It sees line numbers without the bits that select the switch.
 
-A sum's data are in its packets, if the run has real numbers; else they are zeros. Data of anything else are not looked
-at: the switch carries whom a packet serves, and which group it is for, in their place.
+In a run on real numbers the packets of sums carry their data, otherwise zeros. In other packets the switch does not
+use the data; their place has the packet's tag and destination.
 """
 
 from typing import NamedTuple
@@ -28,7 +28,7 @@ _TAKEN = 1 << BEGINS | 1 << JOINS | 1 << COMPLETES
 
 
 class SwitchNumbers(NamedTuple):
-    """Data of what GPUs send, as `runs.data_mode.Ledger` has them; no GPUs: the run has none."""
+    """Data of the GPUs' packets, as in `runs.data_mode.Ledger`; no GPUs: a run without numbers."""
 
     sent: np.ndarray  # uint32 [gpu and part of K, element]
     fetched: np.ndarray  # uint32 [gpu, element]
@@ -105,7 +105,7 @@ def run_switch(hardware: SwitchHardware, step: object, sim: Sim, node: int, now:
             for gpu in range(len(ports.arriving)):
                 hardware.credits[gpu, plane] += outputs[ports.returned[gpu]] & 1
                 held = outputs[ports.holds[gpu]]
-                sim.switch.held[gpu, plane] = held
+                sim.switch.held_lines[gpu, plane] = held
                 sim.switch.most_held[gpu, plane] = max(sim.switch.most_held[gpu, plane], held)
                 _note(hardware, sim, outputs[ports.happened[gpu]], gpu, plane)
                 if outputs[ports.leaving[gpu]] & 1:
@@ -198,7 +198,7 @@ def _load(hardware: SwitchHardware, sim: Sim, inputs: np.ndarray, to: int, lo: i
 
 @inlined
 def _note(hardware: SwitchHardware, sim: Sim, word: int, gpu: int, plane: int) -> None:
-    """Note what the table of a port does, and in which order it adds."""
+    """Record the actions of a port's table, and the order of its additions."""
     if word & ((1 << (EXPIRES + 1)) - 1) == 0:
         return
     switch, ports, b = sim.switch, hardware.ports, sim.b
@@ -206,19 +206,19 @@ def _note(hardware: SwitchHardware, sim: Sim, word: int, gpu: int, plane: int) -
     address = address_at(own, plane, len(hardware.handle))
     line = line_at(switch, gpu, address)
     if word & _TAKEN:
-        turn = np.int64(switch.came[gpu, line])
+        turn = np.int64(switch.parts_taken[gpu, line])
         if turn < switch.order.shape[2]:
             switch.order[gpu, line, turn] = bits.get(word, np.int64(0), ports.source, ports.source_bits)
-        switch.came[gpu, line] = turn + 1
+        switch.parts_taken[gpu, line] = turn + 1
     at = hardware.happened[gpu] & (hardware.events.shape[1] - 1)
     hardware.events[gpu, at, 0] = bits.put(word, np.int64(0), ports.address, b.address_bits, address)[0]
-    hardware.events[gpu, at, 1] = switch.came[gpu, line]
+    hardware.events[gpu, at, 1] = switch.parts_taken[gpu, line]
     hardware.happened[gpu] += 1
 
 
 @inlined
 def _leave(hardware: SwitchHardware, sim: Sim, outputs: np.ndarray, gpu: int, plane: int, now: int) -> None:
-    """Let what the RTL has for a GPU wait for its link."""
+    """Queue a packet that leaves the RTL for its GPU's link."""
     ports, b, planes = hardware.ports, sim.b, len(hardware.handle)
     first = ports.leaving[gpu]
     lo = extract(outputs, first, ports.whole)
@@ -240,7 +240,7 @@ def _leave(hardware: SwitchHardware, sim: Sim, outputs: np.ndarray, gpu: int, pl
 
 @inlined
 def _copy(sim: Sim, gpu: int, group: int, lo: int, hi: int, tag: int) -> tuple[int, int]:
-    """Return what a packet for a group says to one of its GPUs."""
+    """Return a group's packet with the id and address that it has at one of the GPUs."""
     switch, b, source = sim.switch, sim.b, queues.sender_of(queues.number_of(tag))
     for copy in range(switch.copy_to.shape[2]):
         if switch.copy_to[source, group, copy] == gpu:

@@ -105,9 +105,9 @@ def expect(llc: Llc, gpu: int, line: int, unit: int) -> None:
 
 @inlined
 def load(sim: Sim, gpu: int, line: int, slot: int, unit: int, stream: int) -> tuple[int, int]:
-    """Load a line for a slot of a compute unit: (what was found, row of the channel that had no room or -1).
+    """Load a line for a slot of a compute unit; return the outcome, and the row of the channel without room or -1.
 
-    `stream`: under which its traffic is counted, write-backs that make room for it too.
+    `stream`: traffic class of the load, and of write-backs that make room for it.
     """
     llc = sim.llc
     llc.lookups[gpu] += 1

@@ -1,6 +1,6 @@
-"""A GPU's memory side in the models: DRAM queues, what comes back from them, and the bytes by purpose.
+"""A GPU's memory side in the models: DRAM queues, returning data, and the bytes by purpose.
 
-With a memory-side cache its slices stand before the DRAM queues (`memory_cache`). `dram_accept` and `dram_cycle` are
+A memory-side cache has a slice in front of each DRAM queue (`memory_cache`). `dram_accept` and `dram_cycle` are
 shared by the run with RTL (arbiters in hardware) and the baseline without.
 """
 
@@ -16,7 +16,7 @@ from t3sim.gpu.hbm import hbm_enqueue, hbm_has_room, hbm_step
 from t3sim.gpu.hbm.bits import lowest_bit
 from t3sim.gpu.state import PURPOSES, WAITS, MemoryState, Sim
 
-#: Streams, under which bytes are counted: of what computes, of what it exchanges, of what else there is or follows.
+#: Streams (traffic classes): the computing kernel's, its exchange's, and those of other or later kernels.
 COMPUTE, EXCHANGE, OTHER = range(3)
 
 
@@ -57,7 +57,7 @@ def has_room(sim: Sim, row: int, now: int) -> bool:
 def due_channels(sim: Sim, gpu: int, first: int, now: int) -> int:
     """Return the mask of those of a GPU's next `PLACES` channels from `first` on that are due or are offered something.
 
-    What a cycle changes that others see is seen in the next one: a channel is then due.
+    A cycle's effects on other blocks are visible in the next one, so a channel that changed something is due then.
     """
     row, count = gpu * sim.m.channels + first, sim.m.channels - first
     empty = at_most(sim.compute.count, row, 0, count) & at_most(sim.inbound.count, row, 0, count)
@@ -94,7 +94,7 @@ def dram_accept(sim: Sim, row: int, now: int, lo: int, hi: int, tag: int, bucket
 def dram_cycle(sim: Sim, gpu: int, row: int, now: int) -> int:
     """Run one DRAM cycle of a channel; return the order guard's bucket of a tracked write performed now, else -1.
 
-    So of its slice, where a memory-side cache stands before it.
+    With a memory-side cache, run its slice in front of the DRAM as well.
     """
     mem, hbm, b = sim.mem, sim.hbm, sim.b
     mem.retired[row] = 0

@@ -97,7 +97,7 @@ def _line_and_op(sim: Sim, row: int, entry: int) -> tuple[int, int]:
 
 @inlined
 def _come(sim: Sim, row: int, entry: int) -> None:
-    """Take a line that was fetched for an entry; who waits for it goes next."""
+    """Take a line that was fetched for an entry; entries that wait for it are next."""
     cache = sim.memory_cache
     line, op = _line_and_op(sim, row, entry)
     s, way = _find(cache, row, line)

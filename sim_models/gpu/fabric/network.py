@@ -1,10 +1,10 @@
-"""The network: ports, each with its link; and in mirrored mode the neighbour seen through one's own traffic.
+"""The network: ports, each with its link; in mirrored mode a GPU's own packets also act as its neighbour's.
 
 A packet goes to the port that leads to its `gpu`, waits in the port's egress buffer, is serialised at the link's
 bandwidth and arrives a latency later, in order. A node that is not its destination sends it on through a port of its
-own. Ports share nothing, so that a slow link holds up only what goes over it.
-The heads of dispatch windows go the same ways ahead of what waits in egress buffers, and never wait for memory at a
-link's end: data may wait there for them.
+own. Ports share nothing, so a slow link delays only its own packets.
+The heads of dispatch windows take the same routes. They overtake packets in egress buffers and never wait for memory
+at a link's end, where data may be waiting for them.
 Source: T3 paper, Table 1 (75 GB/s per direction, 500 ns); headers are not charged to the payload's bandwidth.
 """
 
@@ -33,7 +33,7 @@ class LinkShape(NamedTuple):
 
 
 class LinkPort(NamedTuple):
-    """Port of a link: where it leads, and what it is like."""
+    """Port of a link: its two nodes, and its rate, latency and buffer."""
 
     source: int  #: node
     target: int  #: node
@@ -154,10 +154,10 @@ def can_send_head(network: Network, port: int, now: int) -> bool:
 
 @inlined
 def send_head(network: Network, port: int, now: int, delay: int, head: int, fields: RequestBits) -> None:
-    """Send a dispatch window's head through a port, in front of what waits in its buffer; `delay` as for `send`.
+    """Send a dispatch window's head through a port, ahead of packets in its buffer; `delay` as for `send`.
 
-    Where one GPU stands for all, what it sends to another one comes back as that of the GPU which is as far away in the
-    other direction.
+    With a representative GPU the head returns to it, as the head of the GPU that is equally far away in the other
+    direction.
     """
     cycles = network.head_bytes[port] / network.bytes_per_cycle[port]
     network.free_time[port] = max(network.free_time[port], now) + cycles
@@ -172,13 +172,13 @@ def send_head(network: Network, port: int, now: int, delay: int, head: int, fiel
 
 @inlined
 def head_arrival(head: int, fields: RequestBits) -> int:
-    """Return a head with the GPU that sent it, as a link that no GPU can deceive hands it over."""
+    """Return a head with its sender, which the link adds, so that no GPU can forge it."""
     return head | bits.get(head, 0, fields.head_source, fields.device_bits) << fields.head_device + fields.device_bits
 
 
 @inlined
 def come_back(head: int, gpus: int, fields: RequestBits) -> int:
-    """Return a head as that of the GPU which is as far away in the other direction, where one GPU stands for all."""
+    """Return a representative GPU's head as the head of the GPU equally far away in the other direction."""
     source = bits.get(head, 0, fields.head_source, fields.device_bits)
     comes_from = (2 * source + gpus - head_destination(head, fields)) % gpus
     return head + (comes_from - source << fields.head_source)
@@ -192,7 +192,7 @@ def head_destination(head: int, fields: RequestBits) -> int:
 
 @inlined
 def mirrored_lines(sim: Sim, lo: int, hi: int) -> tuple[int, int, int]:
-    """Return which lines this GPU's feeder sends as this one is sent: their group, the first, one past the last."""
+    """Return the lines that the upstream GPU sends when this GPU sends a line: group, first, one past the last."""
     mirror, b = sim.mirror, sim.b
     destination, there = destination_of(hi, b), bits.get(lo, hi, b.wg, b.wg_bits)
     row, route = mirror.sender[destination, there], mirror.route[destination, there]
@@ -209,7 +209,7 @@ def mirrored_lines(sim: Sim, lo: int, hi: int) -> tuple[int, int, int]:
 
 @inlined
 def mirrored_line(sim: Sim, becomes: int, target: int, lo: int, hi: int) -> tuple[int, int, int]:
-    """Return one of `mirrored_lines`, as (bytes, lo, hi); `lo`, `hi`: of the packet that stands for it."""
+    """Return one of `mirrored_lines`, as (bytes, lo, hi); `lo`, `hi`: of this GPU's own packet."""
     mirror, b = sim.mirror, sim.b
     at = mirror.list_start[becomes]
     end = mirror.list_start[becomes + 1]
@@ -231,7 +231,7 @@ def mirrored_line(sim: Sim, becomes: int, target: int, lo: int, hi: int) -> tupl
 
 @inlined
 def send_mirrored(sim: Sim, port: int, now: int, byte_count: int, lo: int, hi: int, tag: int) -> None:
-    """Send a packet as this GPU's feeder would at this moment: lines of the same rank (schedule/mirror.py)."""
+    """Send a packet as this GPU's upstream GPU would now: lines of equal rank (schedule/mirror.py)."""
     becomes, first, last = mirrored_lines(sim, lo, hi)
     if first == last:  # there are fewer lines to receive: the link is busy all the same
         serialise(sim.network, port, now, byte_count)

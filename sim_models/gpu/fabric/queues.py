@@ -78,7 +78,7 @@ def timed_queue(rows: int, capacity: int) -> TimedQueue:
 
 @inlined
 def tag_of(stream: int, number: int) -> int:
-    """Return a request's tag: the stream under which its bytes are counted, and a number for whoever waits for it."""
+    """Return a request's tag: its traffic class, and a number by which its sender recognises it."""
     return number << STREAM_BITS | stream
 
 
@@ -94,7 +94,7 @@ def number_of(tag: int) -> int:
 
 @inlined
 def sent_by(gpu: int, part: int) -> int:
-    """Return the number in the tag of what a GPU sends: the GPU's own, and which part of K it is."""
+    """Return the number in the tag of a GPU's packet: the GPU, and the part of K."""
     return gpu | part << DEVICE_BITS
 
 
@@ -125,7 +125,7 @@ def pop(queue: RequestQueue, row: int) -> None:
 
 @inlined
 def push_tag(queue: TagQueue, row: int, tag: int) -> None:
-    """Note a request that hardware took. Raises OverflowError beyond what it holds of one stream."""
+    """Record a request that the RTL took. Raises OverflowError if it cannot hold so many of one stream."""
     if queue.count[row] >= INSIDE:
         raise OverflowError("a memory channel took more requests of a stream than its queue and registers hold")
     queue.tag[row, (queue.head[row] + queue.count[row]) & (INSIDE - 1)] = tag
@@ -156,7 +156,7 @@ def room(queue: RequestQueue, row: int) -> int:
 
 @inlined
 def push_at(queue: TimedQueue, row: int, time: int, lo: int, hi: int, tag: int) -> None:
-    """Add a request at the end. Raises OverflowError if there is no room: what pushes has to be bounded."""
+    """Add a request at the end. Raises OverflowError if there is no room; the caller must bound its requests."""
     if queue.count[row] >= queue.lo.shape[1]:
         raise OverflowError("a queue of requests is full that was thought to hold all that can be under way")
     at = (queue.head[row] + queue.count[row]) & (queue.lo.shape[1] - 1)

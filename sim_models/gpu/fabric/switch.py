@@ -38,11 +38,11 @@ def make_switch(gpus: int, parts: int, bases: np.ndarray, size_bytes: int, shape
     `bases`: of the simulated GPUs' arrays of `size_bytes`; `groups`: of each of them; the others as in `SwitchState`.
     """
     lines = lines_of(size_bytes) if parts else 1
-    most = len(bases), max(1, *map(len, groups), 0), max([1, *(len(one) for own in groups for one in own)])
+    most = len(bases), max(1, *map(len, groups), 0), max([1, *(len(group) for of_gpu in groups for group in of_gpu)])
     copies = np.full((3, *most), 0)
     copies[0] = NOBODY
-    for gpu, own in enumerate(groups):
-        for number, group in enumerate(own):
+    for gpu, of_gpu in enumerate(groups):
+        for number, group in enumerate(of_gpu):
             copies[:, gpu, number, :len(group)] = np.array(group).T
     most_lines, rows = shape.most_bytes // LINE_BYTES, (len(bases), shape.planes)
     return SwitchState(gpus, parts, most_lines, shape.latency_cycles, sum_op, np.array(bases, np.int64),
@@ -76,7 +76,7 @@ def take(sim: Sim, node: int, now: int, lo: int, hi: int, tag: int) -> bool:
         return add_mirrored(sim, now, lo, hi, tag)
     gpu = links.destination_of(hi, sim.b) if len(sim.switch.base) > 1 else 0
     plane = links.plane_of(sim.network, lo, sim.b)
-    if begins(sim.switch, gpu, lo, sim.b) and sim.switch.held[gpu, plane] >= sim.switch.most_lines:
+    if begins(sim.switch, gpu, lo, sim.b) and sim.switch.held_lines[gpu, plane] >= sim.switch.most_lines:
         return False
     add(sim, gpu, now, lo, hi, tag)
     return True
@@ -85,7 +85,7 @@ def take(sim: Sim, node: int, now: int, lo: int, hi: int, tag: int) -> bool:
 @inlined
 def begins(switch: SwitchState, gpu: int, lo: int, fields: RequestBits) -> bool:
     """Return whether a part is the first of its sum."""
-    return switch.came[gpu, line_at(switch, gpu, bits.address_of(lo, fields))] == 0
+    return switch.parts_taken[gpu, line_at(switch, gpu, bits.address_of(lo, fields))] == 0
 
 
 @inlined
@@ -93,13 +93,13 @@ def add(sim: Sim, gpu: int, now: int, lo: int, hi: int, tag: int) -> None:
     """Add a part to its sum, for which there is room."""
     switch = sim.switch
     line = line_at(switch, gpu, bits.address_of(lo, sim.b))
-    came, plane = np.int64(switch.came[gpu, line]), links.plane_of(sim.network, lo, sim.b)
-    if came == 0:
-        switch.held[gpu, plane] += 1
-        switch.most_held[gpu, plane] = max(switch.most_held[gpu, plane], switch.held[gpu, plane])
-    switch.order[gpu, line, came] = queues.sender_of(queues.number_of(tag))
-    switch.came[gpu, line] = came + 1
-    if came + 1 == switch.parts:
+    taken, plane = np.int64(switch.parts_taken[gpu, line]), links.plane_of(sim.network, lo, sim.b)
+    if taken == 0:
+        switch.held_lines[gpu, plane] += 1
+        switch.most_held[gpu, plane] = max(switch.most_held[gpu, plane], switch.held_lines[gpu, plane])
+    switch.order[gpu, line, taken] = queues.sender_of(queues.number_of(tag))
+    switch.parts_taken[gpu, line] = taken + 1
+    if taken + 1 == switch.parts:
         whole_lo, whole_hi = bits.put(lo, hi, sim.b.op, 2, switch.sum_op)
         whole_lo, whole_hi = bits.put(whole_lo, whole_hi, sim.b.more, sim.b.more_bits, switch.parts - 1)
         row, then = gpu * sim.network.planes + plane, now + switch.latency_cycles
@@ -108,13 +108,13 @@ def add(sim: Sim, gpu: int, now: int, lo: int, hi: int, tag: int) -> None:
 
 @inlined
 def add_mirrored(sim: Sim, now: int, lo: int, hi: int, tag: int) -> bool:
-    """Add what this GPU sends as that which another one sends it meanwhile; False: there is no room for it now."""
+    """Add this GPU's packet as the part that another GPU sends it at this moment; False: there is no room now."""
     switch, begun = sim.switch, 0
     becomes, first, last = links.mirrored_lines(sim, lo, hi)
     for target in range(first, last):
         _, new_lo, _ = links.mirrored_line(sim, becomes, target, lo, hi)
         begun += begins(switch, 0, new_lo, sim.b)
-    if begun and switch.held[0, 0] + begun > switch.most_lines:  # a mirrored GPU has one switch
+    if begun and switch.held_lines[0, 0] + begun > switch.most_lines:  # a mirrored GPU has one switch
         return False
     for target in range(first, last):
         _, new_lo, new_hi = links.mirrored_line(sim, becomes, target, lo, hi)
@@ -166,4 +166,4 @@ def send_sums(sim: Sim, node: int, now: int) -> None:
             lo, hi = sums.lo[row, at], sums.hi[row, at]
             links.send(network, port, now, bits.get(lo, hi, b.bytes, b.op - b.bytes), 0, lo, hi, sums.tag[row, at])
             queues.pop_timed(sums, row)
-            switch.held[gpu, plane] -= 1
+            switch.held_lines[gpu, plane] -= 1

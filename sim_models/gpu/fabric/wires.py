@@ -1,8 +1,8 @@
-"""Data under way between two nodes: a ring buffer for each link, with one who sends and one who takes.
+"""Packets under way between two nodes: a ring buffer for each link, with a sender and a receiver.
 
-Both may act at the same time, on different threads of the host. Each has an end of its own and sees the other's as it
-was when the two last met (`meet`). That changes nothing: what was sent since arrives only later, and news of a free
-place takes as long as a packet, so that results do not depend on when they meet, if it is once per latency.
+Both may act at the same time, on different threads of the host. Each has its own end and sees the other's as it was
+when the two last met (`meet`). If they meet once per latency, results do not depend on when: packets sent since then
+arrive only later, and news of a free place takes as long as a packet.
 """
 
 from typing import NamedTuple
@@ -25,8 +25,8 @@ class Wires(NamedTuple):
     tag: np.ndarray
     time: np.ndarray  # when a packet arrives; of a place that is free again: when it was taken
     tail: np.ndarray  # the sender's: packets that it has sent
-    freed: np.ndarray  # the sender's: those of whose places it knows that they are free
-    head: np.ndarray  # the taker's: packets that it has taken
+    freed: np.ndarray  # the sender's: packets whose places it knows to be free
+    head: np.ndarray  # the receiver's: packets that it has taken
     tail_seen: np.ndarray  # `tail` when both last met
     head_seen: np.ndarray
 
@@ -45,20 +45,20 @@ def make_wires(links: int, capacity: int) -> Wires:
 
 @inlined
 def under_way(wires: Wires, link: int) -> int:
-    """Return how many packets are under way; only while nobody acts."""
+    """Return how many packets are under way; only while neither end acts."""
     return wires.tail[link] - wires.head[link]
 
 
 @inlined
 def meet(wires: Wires, link: int) -> None:
-    """Let both ends see how far the other one has come; only while nobody acts."""
+    """Show each end the other's progress; only while neither end acts."""
     wires.tail_seen[link] = wires.tail[link]
     wires.head_seen[link] = wires.head[link]
 
 
 @inlined
 def has_room(wires: Wires, link: int, now: int, latency: int, spare: int) -> bool:
-    """Return whether the sender knows more than `spare` places to be free: of one that was `latency` cycles ago."""
+    """Return whether the sender knows of more than `spare` free places; it learns of one after `latency` cycles."""
     capacity = wires.lo.shape[1]
     if wires.tail[link] - wires.freed[link] < capacity - spare:
         return True

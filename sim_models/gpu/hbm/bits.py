@@ -9,7 +9,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from t3sim.base.compiled.intrinsics import intrinsic
+from t3sim.base.compiled.by_reference import intrinsic
 
 
 @intrinsic

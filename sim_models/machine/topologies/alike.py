@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
-Gpu = TypeVar("Gpu", int, np.ndarray)
+Gpu = TypeVar("Gpu", int, "np.ndarray")
 
 
 @dataclass(frozen=True)

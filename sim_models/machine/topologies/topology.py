@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, NamedTuple
 
 from t3sim.machine.topologies.alike import Alike
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class TopologyError(ValueError):
@@ -61,7 +62,7 @@ class Topology:
         distance = self._distances(destination)
         candidates = [neighbour for neighbour in self.neighbours[node] if neighbour in distance]
         if node == destination or not candidates:
-            raise TopologyError(f"{self.name}: no way leads from {node} to {destination}")
+            raise TopologyError(f"{self.name}: no route leads from {node} to {destination}")
         return min(candidates, key=distance.__getitem__)
 
     def way(self, source: int, destination: int) -> tuple[tuple[int, int], ...]:
@@ -110,19 +111,25 @@ class Topology:
         """Map a node under the symmetry, as `Alike.seen` does for GPUs; a switch maps to itself."""
         return alike.seen(reference, node) if node < self.gpus else node
 
-    def moved(self, alike: Alike, nodes: np.ndarray, periods: tuple[int, ...]) -> np.ndarray:
+    def moved(self, alike: Alike, nodes: "np.ndarray", periods: tuple[int, ...]) -> "np.ndarray":
         """Return the nodes that lie some periods further, as in `Alike.moved`; a switch maps to itself."""
+        import numpy as np
+
         return np.where(nodes < self.gpus, alike.moved(nodes, periods), nodes)
 
     def same_links(self, alike: Alike, periods: tuple[int, ...]) -> bool:
         """Say whether a shift of all nodes by some periods maps the links onto themselves."""
+        import numpy as np
+
         source, destination, network = self._link_table
         shifted = self.moved(alike, source, periods), self.moved(alike, destination, periods)
         return bool((np.sort((shifted[0] * self.nodes + shifted[1]) * 2 + network)
                      == np.sort((source * self.nodes + destination) * 2 + network)).all())
 
     @cached_property
-    def _link_table(self) -> np.ndarray:
+    def _link_table(self) -> "np.ndarray":
+        import numpy as np
+
         return np.array([[link[field] for link in self.links] for field in range(3)], np.int64)
 
     def invariant_under_shift(self) -> bool:

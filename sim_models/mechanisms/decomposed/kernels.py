@@ -156,5 +156,5 @@ def _combine(name: str, parts: Sequence[KernelResult], plan: Plan) -> TechniqueR
 
 DECOMPOSED = Technique(
     "decomposed",
-    "a GEMM per chunk, each a kernel; the ring's kernels beside them on some compute units; all-gather",
+    "a GEMM kernel per chunk, the ring's kernels next to it on some compute units; then the all-gather",
     "Flux, section 2.2", _kernels, _combine, partial(only_a_reduce_scatter, "decomposed"))

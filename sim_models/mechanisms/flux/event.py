@@ -11,7 +11,7 @@ from math import ceil
 
 from t3sim.analytic.gemm import OPERAND_BYTES, GemmKernel, Shape, tile_kernels
 from t3sim.base.errors import BadInput, choices
-from t3sim.event.tiles.ports import Egress
+from t3sim.event.tiles.ports import Egress, store_bytes_per_ns
 from t3sim.event.tiles.slots import run_tiles
 from t3sim.machine import Machine
 from t3sim.runs.signals import SIGNALS
@@ -63,9 +63,10 @@ def edges(rows: int, ranks: int) -> list[int]:
 def gemm_reduce_scatter(node: Machine, ranks: int, kernel: GemmKernel, choice: Choice) -> Fused:
     """Play a GEMM whose tiles are stored at the ranks that own their rows; what came is added by a second kernel.
 
-    A unit that stores waits until its port has taken the tile. With signals of a wave group or a shard it stores here,
-    and when all tiles of it are computed, a copy engine gets a signal and sends them. The wavefronts of a workgroup end
-    together here, so that signals of theirs are the workgroup's.
+    A unit that stores waits until its port has taken the tile. On Hopper, units fetch their GPU's parts of tiles from
+    the others instead (`pull_bytes_per_ns`), next to their products. With signals of a wave group or a shard it stores
+    here, and when all tiles of it are computed, a copy engine gets a signal and sends them. The wavefronts of a
+    workgroup end together here, so that signals of theirs are the workgroup's.
     """
     shape = kernel.shape
     firsts, shift = edges(shape.m, ranks), choice.order == "shifted"
@@ -89,13 +90,29 @@ def gemm_reduce_scatter(node: Machine, ranks: int, kernel: GemmKernel, choice: C
         egress = Egress(node, 0, crowd, node.link.push_efficiency)
         _send_groups(egress, parts, computed, kernel.units if choice.signal == "wave-group" else len(order))
     else:
-        egress = Egress(node, 0, crowd)
-        end = run_tiles(idle, kernel.tile_ns, [0.0] * len(order), lambda tile, now: max(
-            [now, *(egress.send(owner, size, now) for owner, size in parts[tile])]))
+        pulled = pull_bytes_per_ns(node, kernel.units)
+        egress = Egress(node, 0, crowd, None if pulled is None else pulled / node.link.bandwidth_gb_per_s)
+
+        def leave(tile: int, now: float) -> float:
+            """Return when the tile's unit is free: when it has stored the tile, or at once if others fetch it."""
+            stored_ns = max([now, *(egress.send(owner, size, now) for owner, size in parts[tile])])
+            return stored_ns if pulled is None else now
+
+        end = run_tiles(idle, kernel.tile_ns, [0.0] * len(order), leave)
     chunk = OPERAND_BYTES * ceil(shape.m / ranks) * shape.n
     reduction = (ranks + 1) * chunk / node.memory.moved_bytes_per_ns
     launch = node.host.event_ns + node.host.launch_ns
     return Fused(max(end, egress.last_ns) + launch + reduction, kernel, choice, reduction, launch)
+
+
+def pull_bytes_per_ns(node: Machine, units: int) -> float | None:
+    """Return the rate at which the units of a GEMM's kernel fetch tiles from other GPUs; None: they store there.
+
+    A unit has one part of a tile under way, so its rate is that part over the latency.
+    """
+    if node.sharing is None or node.sharing.pull_gb_per_s is None:
+        return None
+    return min(store_bytes_per_ns(node), units * node.sharing.pull_gb_per_s)
 
 
 def _send_groups(egress: Egress, parts: Sequence[list[tuple[int, float]]], computed: Sequence[float],
@@ -170,7 +187,7 @@ def arrivals(node: Machine, ranks: int, chunk_bytes: float, choice: Choice, rank
     copy_ns = host.copy_ns + piece_bytes * crowd / (link.bandwidth_gb_per_s * efficiency)
     after_ns = link.latency_ns * (2 if choice.transfer == "push" else 1)  # a pushed tile's signal goes the same way
     here, size = rank // node.gpus * node.gpus, min(ranks, node.gpus)
-    free, found = 0.0, {rank: [0.0] * choice.pieces}
+    free, signal_times = 0.0, {rank: [0.0] * choice.pieces}
 
     def within(first: int, there: list[float]) -> None:
         """Return the rows of the ranks from `first` on that the GPUs of this node have at `there`."""
@@ -187,16 +204,16 @@ def arrivals(node: Machine, ranks: int, chunk_bytes: float, choice: Choice, rank
             for piece in range(choice.pieces):
                 free = max(free, before[piece]) + copy_ns
                 signals.append(free + after_ns)
-            found[first + place] = signals
+            signal_times[first + place] = signals
             before = signals if link.kind == "host" else there
 
-    within(here, found[rank])
+    within(here, signal_times[rank])
     if ranks > node.gpus:
         far, network = (here + node.gpus) % ranks, node.network
         each = host.copy_ns + piece_bytes / (network.bandwidth_gb_per_s * network.efficiency)
-        found[far + rank - here] = [each * (piece + 1) + network.latency_ns for piece in range(choice.pieces)]
-        within(far, found[far + rank - here])
-    return found
+        signal_times[far + rank - here] = [each * (piece + 1) + network.latency_ns for piece in range(choice.pieces)]
+        within(far, signal_times[far + rank - here])
+    return signal_times
 
 
 def choices_of(operator: str, shape: Shape, ranks: int) -> list[Choice]:

@@ -125,7 +125,7 @@ def _targets(everywhere: Sequence[Arrivals], rank: int) -> list[int]:
 def gathering_sim(machine: Machine, workload: Workload, options: FluxOptions, topology: Topology) -> "Sim":
     """Make the state at cycle 0 of a GEMM whose workgroups wait for their tokens, and of engines that push these.
 
-    It is that of one GPU that stands for all, or of all of them. Raises BadInput.
+    It is that of a representative GPU, or of all of them. Raises BadInput.
     """
     from t3sim.gpu.agents.compute_units import make_units
     from t3sim.gpu.agents.side_by_side import SideBySide

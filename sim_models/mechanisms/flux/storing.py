@@ -156,7 +156,7 @@ def _at_owners(stores: np.ndarray, owners: Owners, rank: int) -> tuple[np.ndarra
 def flux_sim(machine: Machine, workload: Workload, options: FluxOptions, topology: Topology) -> "Sim":
     """Make the state at cycle 0 of a GEMM whose epilogue stores at the owners, and of the reduction after it.
 
-    It is that of one GPU that stands for all, or of all of them. Raises BadInput.
+    It is that of a representative GPU, or of all of them. Raises BadInput.
     """
     from t3sim.gpu.agents.compute_units import make_units
     from t3sim.gpu.agents.side_by_side import SideBySide

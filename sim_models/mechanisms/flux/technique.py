@@ -98,5 +98,5 @@ def _combine(name: str, parts: Sequence[KernelResult], plan: Plan) -> TechniqueR
 
 
 FLUX = Technique(
-    "flux", "one GEMM whose epilogue stores at the owners, tiles in their order; then a reduction, and the all-gather",
+    "flux", "one GEMM whose epilogue stores tiles at their owners; then a reduction and the all-gather",
     "Flux, section 3", _kernels, _combine, _refuses)

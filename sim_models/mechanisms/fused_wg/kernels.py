@@ -138,7 +138,7 @@ def sending_sim(machine: Machine, workload: Workload, topology: Topology,
                 options: FusedOptions = FusedOptions()) -> "Sim":
     """Make the state at cycle 0 of a persistent kernel that makes an output and stores it at its owners.
 
-    `workload`: what a GPU makes. It is that of one GPU that stands for all, or of all of them. Raises BadInput.
+    `workload`: what a GPU makes. It is that of a representative GPU, or of all of them. Raises BadInput.
     """
     from t3sim.gpu.agents.compute_units import make_units
     from t3sim.gpu.fabric import memory
@@ -240,5 +240,5 @@ def _combine(name: str, parts: Sequence[KernelResult], plan: Plan) -> TechniqueR
 
 
 FUSED_WG = Technique(
-    "fused-wg", "one persistent kernel whose workgroups store at the owners, and add what came; then the all-gather",
+    "fused-wg", "one persistent kernel that stores tiles at their owners and adds arriving ones; then the all-gather",
     "fused computation-collective operators, section III", _kernels, _combine, _refuses)

@@ -48,8 +48,8 @@ def evaluate_table2(setup: Scope, results: Results) -> Findings:
               f"{spread[name][0]:.1f} to {spread[name][1]:.1f}", f"{100 * (throughputs[name] / published - 1):+.1f} %")
              for name, gpus, batch, pp, published, theirs in TABLE2]
     return Findings(
-        text=f"With the constants of one machine file the four models' throughputs come within {worst:.1f} % of the "
-             "published ones; AMPeD, with an efficiency per model, within 11.5 %.",
+        text=f"With one machine file the throughputs of the four models are within {worst:.1f} % of the published "
+             "ones. AMPeD, with one efficiency per model, is within 11.5 %.",
         ours=ours, ranges={"worst_error_percent": spread["worst_error_percent"]},
         tables=[Table("TFLOP/s per GPU", ("model", "mapping", "published", "AMPeD", "ours", "range", "our error"),
                       cells)])
@@ -77,8 +77,8 @@ def evaluate_table3(setup: Scope, results: Results) -> Findings:
     spread = ranges({"worst_error_percent": _worst(sample),
                      **{str(row[0]): value for row, value in zip(TABLE3, sample)}} for sample in speedup_samples)
     return Findings(
-        text=f"A pipeline's bubbles, and messages that share the host's bus, give GPipe's speedups within {worst:.1f} "
-             "%.",
+        text=f"A model of a pipeline's bubbles and of messages that share the host's bus is within {worst:.1f} % of "
+             "GPipe's speedups.",
         ours=ours, ranges={"worst_error_percent": spread["worst_error_percent"]},
         tables=[Table("Speedup over two GPUs", ("GPUs", "published", "AMPeD", "ours", "range", "our error"), [
             (f"{row[0]}", f"{row[1]:g}", f"{row[2]:g}", f"{value:.2f}", "{:.2f} to {:.2f}".format(*spread[str(row[0])]),

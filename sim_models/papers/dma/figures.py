@@ -35,11 +35,11 @@ def evaluate_figure6(setup: Scope, results: Results) -> Findings:
             ours.add("not_copying_2m_percent", 100 - shares["copy"], "%", "not copying, 2 MB", section="3.3",
                      at_most=20)
     return Findings(
-        text=f"A single copy of 4 KB spends {ours['not_copying_4k_percent']:.0f} % of its time not copying, one of 2 "
-             f"MB {ours['not_copying_2m_percent']:.0f} %. Three of its constants were derived from these statements: "
-             "what is tested by them are the other figures.",
+        text=f"A copy of 4 KB spends {ours['not_copying_4k_percent']:.0f} % of its time in other phases than the copy "
+             f"itself, a copy of 2 MB {ours['not_copying_2m_percent']:.0f} %. Three constants of the model were "
+             "derived from these statements of the paper, so only the other figures test the model.",
         ours=ours,
-        tables=[Table("Phases of one copy", ("size", "µs", *PHASES), rows)])
+        tables=[Table("Phases of one copy", ("size", "time (µs)", *PHASES), rows)])
 
 
 def _times(collective: str) -> dict[str, dict[int, float]]:
@@ -100,21 +100,22 @@ def _evaluate(collective: str, numbers: dict[str, float]) -> Findings:
                           [times["kernels"][size] / variant_times[size] for size in _SIZES],
                           style, color=colours[variant], label=prefix + variant)
         axes.axhline(1, color=plots.BLACK, linewidth=0.8)
-        axes.set_xscale("log", base=2)
+        plots.log_axis(axes, "x")
         tick_sizes = _SIZES[::3]
         axes.set_xticks([size / _MB for size in tick_sizes], [
-            f"{size // 1024} KB" if size < _MB else f"{size // _MB:,} MB" for size in tick_sizes])
-        axes.set_xlabel("size")
-        axes.set_ylabel("speedup over kernels")
+            f"{size // _KB} KB" if size < _MB else f"{size // _MB} MB" if size < _GB else f"{size // _GB} GB"
+            for size in tick_sizes])
+        axes.set_xlabel("size of the buffer")
+        axes.set_ylabel("speedup over kernels on compute units")
         figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=6)
         return figure
 
     rows = [(f"{size / _MB:g} MB", *(f"{by_size[size] / 1e3:,.1f}" for by_size in times.values())) for size in _SIZES]
     return Findings(
-        text=f"Below 32 MB DMA engines take {ours['pcpy_slower_small']:.1f} times as long as kernels with an engine "
-             f"per copy; with the best variant of each size they are {abs(gain):.0f} % "
-             f"{'faster' if gain > 0 else 'slower'}. The kernels' times are those of a library's published constants, "
-             "with one hop between any two GPUs.",
+        text="Below 32 MB DMA engines with one engine per copy (pcpy) take "
+             f"{ours['pcpy_slower_small']:.1f} times as long as kernels. With the best variant for each size they are "
+             f"{abs(gain):.0f} % {'faster' if gain > 0 else 'slower'}. Times of kernels are computed from a library's "
+             "published constants, with one hop between any two GPUs.",
         ours=ours, plots={f"dma-{collective}": draw},
         tables=[Table("Time (µs)", ("size", *times), rows, folded=True)])
 
@@ -123,7 +124,7 @@ _WORDS = {
     "pcpy_slower_small": "pcpy slower than kernels below 32 MB", "pcpy_faster_large": "pcpy faster above 32 MB",
     "other_over_pcpy": "{other} over pcpy up to 4 MB", "gap_with_other": "gap to kernels with {other}",
     "b2b_over_pcpy": "b2b over pcpy below 1 MB", "b2b_over_other": "b2b over {other} below 1 MB",
-    "other_over_b2b": "{other} over b2b, 1 to 4 MB", "gap_with_b2b": "gap to kernels with b2b, too",
+    "other_over_b2b": "{other} over b2b, 1 to 4 MB", "gap_with_b2b": "gap to kernels with b2b as well",
     "prelaunch_pcpy": "prelaunch makes pcpy faster", "prelaunch_other": "prelaunch makes {other} faster",
     "prelaunch_b2b": "prelaunch makes b2b faster", "best_small": "best variant over kernels below 32 MB",
     "best_large": "best variant over kernels, 32 MB to 1 GB"}
@@ -190,9 +191,9 @@ def evaluate_after_gemm(setup: Scope, results: Results) -> Findings:
              at_least=1)
     ours["least_speedup"] = min(ratios.values())
     return Findings(
-        text=f"Above 4 MB a GEMM and the all-gather of its output end {100 * (min(large) - 1):+.1f} % to "
-             f"{100 * (max(large) - 1):+.1f} % sooner with DMA engines, though the host must see the GEMM's signal and "
-             "set the engines' flags between them.",
+        text=f"Above 4 MB a GEMM and the all-gather of its output are {100 * (min(large) - 1):+.1f} % to "
+             f"{100 * (max(large) - 1):+.1f} % faster with DMA engines than with kernels, although the host has to see "
+             "the GEMM's signal and set the engines' flags in between.",
         ours=ours,
         tables=[Table("Time (µs)", ("case", "kernels", "DMA engines", "speedup"), rows, folded=True)])
 
@@ -226,13 +227,14 @@ def evaluate_copies(setup: Scope, results: Results) -> Findings:
     ours.add("round_trip_us", round_trip_us, "µs", "copy of 1 KB started by a kernel, MI355X", 6, tolerance=0.6)
     ours.add("scattered_copies_us", scattered_us, "µs", "64 copies of 4 KB, MI355X", 138, tolerance=13.8)
     return Findings(
-        text=f"From the constants of an MI300X and the data sheet's link, copies of 64 KB to 8 MB are within "
-             f"{abs(worst):.1f} % of those measured on an MI355X; none was taken from there. A copy of 1 KB that "
-             f"a kernel starts and waits for takes {round_trip_us:.1f} µs (measured: about 6). What does not fit: 64 "
-             f"copies of 4 KB to different places take {scattered_us:.0f} µs here, where independent copies of a queue "
-             "overlap, as the paper says of the MI300X; the MI355X was measured at 138 µs, one after the other.",
+        text="With the constants of an MI300X and the data sheet's link, copies of 64 KB to 8 MB are within "
+             f"{abs(worst):.1f} % of the times measured on an MI355X, from which no constant was taken. A copy of 1 KB "
+             f"that a kernel starts and waits for takes {round_trip_us:.1f} µs (measured: about 6). One measurement "
+             f"does not fit: 64 copies of 4 KB to different places take {scattered_us:.0f} µs in the model, because "
+             "independent copies of a queue overlap, as the paper says of the MI300X. On the MI355X they took 138 µs, "
+             "one after the other.",
         ours=ours,
-        tables=[Table("GB/s", ("size", "measured", "here", "difference"), rows)])
+        tables=[Table("Rate (GB/s)", ("size", "measured", "ours", "difference"), rows)])
 
 
 COPIES = Figure("sdma-copies", "Copies by one engine of an MI355X", lambda setup: (), evaluate_copies, short="copies",

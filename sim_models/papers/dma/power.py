@@ -89,15 +89,15 @@ def _ratios(node: Machine, sizes: list[int]) -> dict[str, float]:
 
 def _with_inputs(node: Machine, inputs: Mapping[str, float]) -> Machine:
     """Return a node with other inputs of the estimate, those of `PowerRange`, and the same power at rest in all."""
-    power, kernel, inputs = node.power, node.kernel, dict(inputs)
+    power, inputs = node.power, dict(inputs)
     if (units := inputs.pop("kernel_units", None)) is not None:
-        kernel = kernel.model_copy(update={"compute_units": units})
+        node = node.changed(kernel=dict(compute_units=units))
     if (share := inputs.pop("compute_idle_share", None)) is not None:
         idle_w = power.compute_idle_w + power.io_idle_w + power.memory_idle_w
         rest = (1 - share) * idle_w / (power.io_idle_w + power.memory_idle_w)
         inputs |= {"compute_idle_w": share * idle_w, "io_idle_w": rest * power.io_idle_w,
                    "memory_idle_w": rest * power.memory_idle_w}
-    return node.model_copy(update={"kernel": kernel, "power": power.model_copy(update=inputs)})
+    return node.changed(power=inputs)
 
 
 def _default_input(node: Machine, name: str) -> float:
@@ -128,10 +128,10 @@ def engine_watt_savings(node: Machine, engine_w: float = 0.0) -> tuple[float, fl
 def evaluate(setup: Scope, results: Results) -> Findings:
     node = load_machine("mi300x", ENGINES)
     ours, ratios = Quantities(), _ratios(node, _SIZES)
-    ours.add("power_lower_percent", ratios["power_lower_percent"], "%", "power of engines lower, from 64 MB", 32, "5.4",
+    ours.add("power_lower_percent", ratios["power_lower_percent"], "%", "power saved by engines, from 64 MB", 32, "5.4",
              10)
     ours.add("compute_share_percent", ratios["compute_share_percent"], "%",
-             "compute dies' power, of that with kernels", 100 / 3.7, "5.4", 10)
+             "compute dies' power, share of that with kernels", 100 / 3.7, "5.4", 10)
     input_ranges = node.power.range.model_dump()
     ratio_samples = [_ratios(_with_inputs(node, dict(zip(input_ranges, case))), _SIZES[:1])
                      for case in product(*input_ranges.values())]
@@ -151,15 +151,16 @@ def evaluate(setup: Scope, results: Results) -> Findings:
             rows.append((f"{size // _MB} MB, {title}", f"{watts.compute:.0f}", f"{watts.io:.0f}", f"{watts.memory:.0f}",
                          f"{watts.total:.0f}"))
     return Findings(
-        text=f"An estimate: DMA engines take {ours['power_lower_percent']:.0f} % less power than kernels from 64 MB, "
-             f"and their compute dies {100 / ours['compute_share_percent']:.1f} times less. Energies per bit are "
-             "published ones of other chips; how power at rest is shared by dies, and how many compute units the "
-             "library's kernels occupy, is not published. Each input has a least and a most, with a source; the "
-             "ranges are over all of these together, at 64 MB. What a DMA engine draws beyond its data is not "
-             "published either: fewer engines save nothing.",
+        text=f"This is an estimate: from 64 MB DMA engines take {ours['power_lower_percent']:.0f} % less power than "
+             f"kernels, and the compute dies take {100 / ours['compute_share_percent']:.1f} times less. Energies per "
+             "bit are published values of other chips. The division of idle power among the dies and the number of "
+             "compute units that the library's kernels occupy are not published. Each input has a smallest and a "
+             "largest value, with a source; the ranges cover all combinations of these at 64 MB. The power that a DMA "
+             "engine takes in addition to its data is not published either, so fewer engines save nothing here.",
         ours=ours, ranges=ranges,
-        tables=[Table("What is not known, one input after the other, 64 MB", (
-            "input", "least", "taken", "most", "power lower", "compute dies' power, of that with kernels"), input_rows),
+        tables=[Table("Uncertain inputs, one at a time, 64 MB", (
+            "input", "smallest", "default", "largest", "power saved",
+            "compute dies' power, share of that with kernels"), input_rows),
                 Table("Power of one GPU (W)", ("all-gather", "compute dies", "I/O dies", "memory", "all"), rows,
                       folded=True)])
 

@@ -53,12 +53,12 @@ def _evaluate_gemms(setup: Scope, results: Results) -> Findings:
     rows = [(f"{shape.m} x {shape.n} x {shape.k}", float(row["time_ns"]), best_tile_kernel(node, shape), error)
             for row, (shape, error) in zip(csv_rows(_MEASURED, "gemms"), errors.items())]
     return Findings(
-        text=f"Twenty GEMMs that LLMCompass measured on an A100 are met within {fmean(sizes):.1f} % on average and "
-             f"{max(sizes):.1f} % at most, from one description; three of its numbers are from three of the rows "
-             "(the main loop's efficiency, the memory's, the time of a call), as the machine file says.",
+        text=f"For 20 GEMMs that LLMCompass measured on an A100 the model's error is {fmean(sizes):.1f} % on average "
+             f"and {max(sizes):.1f} % at most. Three constants of the machine file come from three of these rows: the "
+             "efficiency of the main loop, the efficiency of memory, and the time of a call.",
         ours=ours,
-        tables=[Table("Time (µs), with the call that is waited for",
-                      ("m x n x k", "measured", "here", "difference", "kernel", "rounds"),
+        tables=[Table("Time of synchronous calls (µs)",
+                      ("m x n x k", "measured", "ours", "difference", "kernel", "rounds"),
                       [(name, f"{time / 1e3:,.1f}", f"{(kernel.ns + node.host.call_ns) / 1e3:,.1f}",
                         f"{100 * error:+.1f} %", kernel.name, str(kernel.rounds()))
                        for name, time, kernel, error in rows])])
@@ -88,24 +88,24 @@ def _evaluate_all_reduces(setup: Scope, results: Results) -> Findings:
         ours.add(f"{gpu}_error_max_percent", max(map(abs, errors)), "%",
                  f"all-reduce on 4 {gpu.upper()} from 4 MB, largest error", at_most=5)
         ours.add(f"{gpu}_least_possible_percent", 100 * least_error(node, measured_times), "%",
-                 f"the least that any efficiency and latency reach, {gpu.upper()}")
+                 f"smallest error of any efficiency and latency, {gpu.upper()}")
     node = load_machine("a100-nvlink", TILES)
     dgx_times = [(int(row["size_bytes"]), float(row["median_time_ns"]))
                  for row in csv_rows(_MEASURED, "all_reduces_dgx")
                  if row["box"] == "a100_dgx" and int(row["size_bytes"]) >= 4 * _MB]
     ours.add("dgx_error_max_percent", max(map(abs, compare("DGX A100", node, dgx_times))), "%",
-             "on 4 GPUs of a DGX A100, which gave no number, largest error")
+             "all-reduce on 4 GPUs of a DGX A100 from 4 MB, largest error")
     quiet = node.without_software()
     return Findings(
-        text=f"NCCL's all-reduce on 4 GPUs from 4 MB up is met within {ours['a100_error_max_percent']:.1f} % on A100 "
-             f"and {ours['v100_error_max_percent']:.1f} % on V100, where the least that one efficiency and one latency "
-             f"per step can reach is {ours['a100_least_possible_percent']:.1f} and "
-             f"{ours['v100_least_possible_percent']:.1f} %: from 4 to 6 MB an A100 takes as long for each byte as for "
-             f"two later, a V100 takes almost nothing. Without the library's software 4 MB would take "
+        text=f"For NCCL's all-reduce on 4 GPUs from 4 MB up the largest error is {ours['a100_error_max_percent']:.1f} "
+             f"% on A100 and {ours['v100_error_max_percent']:.1f} % on V100. With one efficiency and one latency per "
+             f"step it cannot be less than {ours['a100_least_possible_percent']:.1f} and "
+             f"{ours['v100_least_possible_percent']:.1f} %, because from 4 to 6 MB each further byte takes twice as "
+             "long as later on an A100, and almost no time on a V100. Without the library's software 4 MB would take "
              f"{library_ring_ns(quiet, 4, 4 * _MB, 2) / 1e3:.0f} µs instead of "
-             f"{library_ring_ns(node, 4, 4 * _MB, 2) / 1e3:.0f}.",
+             f"{library_ring_ns(node, 4, 4 * _MB, 2) / 1e3:.0f} µs.",
         ours=ours,
-        tables=[Table("Time (µs)", ("all-reduce", "measured", "here", "difference"), rows, folded=True)],
+        tables=[Table("Time (µs)", ("all-reduce", "measured", "ours", "difference"), rows, folded=True)],
         plots={"all-reduce-measured": lambda: _draw(curves)})
 
 
@@ -114,9 +114,9 @@ def _draw(errors: dict[str, tuple[list[float], list[float]]]):
     for (gpu, (sizes, percents)), colour in zip(errors.items(), (plots.BLUE, plots.ORANGE)):
         axes.plot(sizes, percents, "o-", color=colour, markersize=4, label=gpu.upper())
     axes.axhspan(-5, 5, color=plots.LIGHT, alpha=0.4, zorder=0)
-    axes.set_xscale("log", base=2)
-    axes.set_xlabel("MB")
-    axes.set_ylabel("here over measured (%)")
+    plots.log_axis(axes, "x", [4 << bits for bits in range(9)])
+    axes.set_xlabel("size (MB)")
+    axes.set_ylabel("error of the modelled time (%)")
     axes.legend()
     return figure
 

@@ -15,6 +15,8 @@ _MACHINE, _FRACTION, _GPUS, _KB = "h100-t3", 4, 4, 1 << 10
 #: Bytes of a tile; a GPU stores one for each GPU, or several.
 _TILES, _MANY, _PER_PEER = (4 * _KB, 32 * _KB), 32 * _KB, 8
 _STARTS = ("host", "gpu", "poll", "chain", "tracker")
+_LEGEND = {"host": "the host", "gpu": "a kernel", "poll": "a flag that the engine polls",
+           "chain": "a chain of poll, copy and signal", "tracker": "the Tracker"}  #: of what starts copies
 _WAVES, _REVERSED = (1, 8, 32), (8,)  #: tiles; the longest is all
 
 
@@ -100,14 +102,14 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
     chain = wave_runs["chain", best, False]
     chain_ns, tracker_ns = tile_runs["chain", 4 * _KB].exchange_ns, tile_runs["tracker", 4 * _KB].exchange_ns
     return Findings(
-        text=f"From its last store to the last line at its owner a tile of 4 KB takes {tracker_ns:.0f} ns by the "
-             f"Tracker and {chain_ns:.0f} ns by a chain of poll, copy and signal that a flag of each tile releases. "
-             f"For {_PER_PEER} tiles for each of {_GPUS} GPUs the best chain, of {best} tiles a wave, takes "
-             f"{slower_percent['chain', best, False]:.0f} % longer than the Tracker, and "
-             f"{chain.commands / _GPUS:.0f} commands of each GPU, of which {chain.polls / _GPUS:.0f} are polls. If "
-             f"waves of {worst} are stored last to first, the chain, whose commands are in order, takes "
-             f"{slower_percent['chain', worst, True]:.0f} % longer, the Tracker "
-             f"{slower_percent['tracker', 1, True]:+.0f} %.",
+        text=f"A tile of 4 KB takes {tracker_ns:.0f} ns from its last store to the last line at its owner with the "
+             f"Tracker, and {chain_ns:.0f} ns with a chain of poll, copy and signal commands that a flag of the tile "
+             f"releases. For {_PER_PEER} tiles for each of {_GPUS} GPUs the best chain, with {best} tiles per wave, "
+             f"takes {slower_percent['chain', best, False]:.0f} % longer than the Tracker and needs "
+             f"{chain.commands / _GPUS:.0f} commands per GPU, of which {chain.polls / _GPUS:.0f} are polls. If waves "
+             f"of {worst} tiles are stored last to first, the chain takes "
+             f"{slower_percent['chain', worst, True]:.0f} % longer, because its commands are in order; the Tracker's "
+             f"time changes by {slower_percent['tracker', 1, True]:+.0f} %.",
         cases=[{"figure": "today-chains", "gpus": _GPUS, **task.description, "machine": machine.name,
                 **{name: getattr(results[task], name) for name in QueuedRun.__dataclass_fields__}}
                for task in _tasks(setup)],
@@ -116,8 +118,8 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
                       ("tile", *_STARTS), [(f"{size // _KB} KB", *(f"{tile_runs[start, size].exchange_ns:,.0f}"
                                                                    for start in _STARTS)) for size in _TILES]),
                 Table(f"{_PER_PEER} tiles of {_MANY // _KB} KB for each of {_GPUS} GPUs",
-                      ("started by", "ns from the first store", "over the Tracker", "more ns a tile",
-                       "commands of a GPU", "polls"),
+                      ("started by", "ns from the first store", "longer than Tracker", "additional ns per tile",
+                       "commands per GPU", "polls"),
                       [(_title(*key), f"{run.whole_ns:,.0f}", f"{slower_percent[key]:+.1f} %",
                         f"{(run.whole_ns - tracker_whole_ns) / (_PER_PEER * (_GPUS - 1)):,.0f}",
                         f"{run.commands / _GPUS if run.polls else 0:.0f}", f"{run.polls / _GPUS:.0f}")
@@ -127,16 +129,13 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
 
 def _draw(tile_runs: dict[tuple[str, int], Queued]):
     figure, axes = plots.figure(2.6)
-    colours = dict(zip(_STARTS, (plots.LIGHT, plots.GREY, plots.GREEN, plots.ORANGE, plots.BLUE)))
-    for start in _STARTS:
-        axes.plot([size / _KB for size in _TILES], [tile_runs[start, size].exchange_ns for size in _TILES], "o-",
-                  color=colours[start], label=start, markersize=4)
-    axes.set_xscale("log", base=2)
-    axes.set_xlabel("tile (KB)")
-    axes.set_ylabel("ns from the last store\nto the last line")
-    axes.legend(ncols=5, fontsize=7)
+    plots.grouped_bars(axes, [f"tile of {size // _KB} KB" for size in _TILES],
+                       {start: [tile_runs[start, size].exchange_ns for size in _TILES] for start in _STARTS},
+                       dict(zip(_STARTS, (plots.LIGHT, plots.GREY, plots.GREEN, plots.ORANGE, plots.BLUE))), _LEGEND)
+    axes.set_ylabel("time from the last store\nto the last line (ns)")
+    plots.legend_above(axes, 5)
     return figure
 
 
-CHAINS = Figure("today-chains", "Copies that a GEMM's flags release, beside the Tracker", _tasks, _evaluate,
+CHAINS = Figure("today-chains", "Copies that a GEMM's flags release, compared with the Tracker", _tasks, _evaluate,
                 short="chains", paper="today")

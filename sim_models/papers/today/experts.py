@@ -67,13 +67,13 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
              errors=True)
     decoding, prompt = (cases[_MODELS[0], phase] for phase in _PHASES)
     return Findings(
-        text=f"For {_MODELS[0]}'s experts on {_GPUS} GPUs of {_MACHINE} Track & Trigger is "
-             f"{percent(decoding[0].gain):+.0f} % over the best of today while {_PHASES['decoding']:,} tokens decode "
-             f"and {percent(prompt[0].gain):+.0f} % for a prompt of {_PHASES['a prompt']:,} if tokens are spread "
-             f"evenly; with popular experts (Zipf {_ZIPF[-1]:g}) {percent(decoding[-1].gain):+.0f} and "
-             f"{percent(prompt[-1].gain):+.0f} %. It hides exchanges, but not imbalance: the prompt then takes "
-             f"{prompt[-1].runs[_OURS].ns / prompt[0].runs[_OURS].ns:.1f} times as long, as every GPU waits for "
-             "the one with the most tokens.",
+        text=f"For {_MODELS[0]}'s experts on {_GPUS} GPUs of {_MACHINE}, and tokens that are spread evenly, Track & "
+             f"Trigger gains {percent(decoding[0].gain):+.0f} % over the best mechanism of today when "
+             f"{_PHASES['decoding']:,} tokens decode, and {percent(prompt[0].gain):+.0f} % for a prompt of "
+             f"{_PHASES['a prompt']:,}. With popular experts (Zipf {_ZIPF[-1]:g}) it gains "
+             f"{percent(decoding[-1].gain):+.0f} and {percent(prompt[-1].gain):+.0f} %. It hides exchanges, but not "
+             f"imbalance: the prompt then takes {prompt[-1].runs[_OURS].ns / prompt[0].runs[_OURS].ns:.1f} times as "
+             "long, because every GPU waits for the one with the most tokens.",
         cases=[{"figure": "today-experts", "machine": _MACHINE, "gpus": _GPUS, "model": case.model.name,
                 "phase": case.phase, "tokens": case.routing.tokens, "zipf": case.zipf,
                 "imbalance": case.routing.imbalance, "width": _WIDTH,
@@ -81,11 +81,11 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
                for zipf_cases in cases.values() for case in zipf_cases],
         ours=ours,
         tables=[Table(f"Dispatch, GEMMs and combine in {_WIDTH} on {_GPUS} GPUs of {_MACHINE} (µs)", (
-            "layer, Zipf exponent", "most tokens over the mean", *EXPERTS_MECHANISMS, "best of today", "T3 over it"), [
+            "layer, Zipf exponent", "most tokens over the mean", *EXPERTS_MECHANISMS, "best of today", "T3's gain"), [
             (f"{case.model.name}, {case.phase}, {case.zipf:g}", f"{case.routing.imbalance:.2f}",
              *(f"{case.runs[name].ns / 1e3:,.1f}" for name in EXPERTS_MECHANISMS), case.best_today,
              f"{percent(case.gain):+.1f} %") for zipf_cases in cases.values() for case in zipf_cases]),
-            Table("Dispatch and combine, measured, beside their model (µs)",
+            Table("Dispatch and combine, measured and modelled (µs)",
                   ("exchange", "measured", "ours", "error"),
                   [(row.row.scenario, f"{row.row.ns / 1e3:,.0f}", f"{row.ours_ns / 1e3:,.0f}",
                     f"{100 * row.error:+.0f} %") for row in exchanges])],
@@ -105,11 +105,11 @@ def _draw(cases: dict[tuple[str, str], list[_ExpertsCase]]):
                   markersize=3, color=colours[name], linestyle="-" if phase == "decoding" else "--",
                   label=f"{name}, {phase}")
     axes.axhline(1.0, color=plots.BLACK, linewidth=0.8)
-    axes.set_xlabel("tokens of the GPU with the most, over the mean")
-    axes.set_ylabel("T3 over\nthe best of today")
-    axes.legend(fontsize=7, ncols=3, loc="upper center", bbox_to_anchor=(0.5, 1.28))
+    axes.set_xlabel("imbalance: tokens of the GPU with the most, relative to the mean")
+    axes.set_ylabel("speedup of T3 over\nthe best of today")
+    plots.legend_above(axes, 3, handlelength=3)
     return figure
 
 
-EXPERTS = Figure("today-experts", "Experts that GPUs share, over imbalance", lambda setup: [], _evaluate,
+EXPERTS = Figure("today-experts", "Experts distributed over GPUs, by imbalance", lambda setup: [], _evaluate,
                  short="experts", paper="today")

@@ -148,21 +148,21 @@ def _evaluate(half: _Half, setup: Scope, results: Results) -> Findings:
     ours.add(f"{_OURS}'s time at Zipf {_ZIPF[-1]:g} over even", times[-1] / times[0], "x")
     first, last = runs[0], runs[-1]
     return Findings(
-        text=f"With {half.hides} the {half.gemm} GEMM of {_EXPERTS} experts on {_GPUS} GPUs and its {phase} "
-             f"are {percent(first.speedup[_OURS]):.0f} % faster than a kernel each if all experts are as popular, and "
-             f"{percent(last.speedup[_OURS]):.0f} % with Zipf {_ZIPF[-1]:g}, where they take "
-             f"{times[-1] / times[0]:.1f} times as long: all wait for the GPU with the most tokens. DeepEP's kernels, "
-             f"on the event level, are {percent(cases[0].over('low-latency')):.0f} % and "
-             f"{percent(cases[-1].over('low-latency')):.0f} % slower than Track & Trigger there.",
+        text=f"With {half.hides}, the {half.gemm} GEMM of {_EXPERTS} experts on {_GPUS} GPUs and its {phase} are "
+             f"{percent(first.speedup[_OURS]):.0f} % faster than separate kernels if all experts are equally popular, "
+             f"and {percent(last.speedup[_OURS]):.0f} % faster with Zipf {_ZIPF[-1]:g}. In this case they take "
+             f"{times[-1] / times[0]:.1f} times as long, because all GPUs wait for the one with the most tokens. On "
+             f"the event level DeepEP's kernels are {percent(cases[0].over('low-latency')):.0f} % and "
+             f"{percent(cases[-1].over('low-latency')):.0f} % slower than Track & Trigger.",
         cases=[case(half.name, run, zipf=point.zipf, dtype=point.dtype, imbalance=point.workload.routing.imbalance,
                     event={name: point.event_ns(name) for name in _EVENT}) for point, run in zip(all_cases, all_runs)],
         ours=ours,
         tables=[Table(f"{half.gemm.capitalize()} GEMM and {phase} on {_GPUS} GPUs of 1/{_FRACTION} of {_MACHINE}, RTL "
                       "in the loop (µs)",
                       _columns(half, _TECHNIQUES), [_row(*pair) for pair in zip(cases, runs)]),
-                *([Table(f"The same in {_NARROW}, RTL in the loop (µs)", _columns(half, all_cases[-1].techniques),
+                *([Table(f"With tokens in {_NARROW}, RTL in the loop (µs)", _columns(half, all_cases[-1].techniques),
                          [_row(*pair) for pair in narrow_pairs])] if narrow_pairs else []),
-                Table(f"The same on the event level, {_GPUS} GPUs of {_WHOLE}: slower than T3",
+                Table(f"Slowdown against T3 on the event level, {_GPUS} GPUs of {_WHOLE}",
                       ("Zipf", "imbalance", "in turn", "DeepEP's kernels", "Comet's kernels"),
                       [(f"{point.zipf:g}", f"{point.routing.imbalance:.2f}",
                         *(f"{percent(point.over(name)):+.0f} %" for name in _EVENT[:-1])) for point in cases])],
@@ -194,14 +194,14 @@ def _draw(cases: list[_PopularityCase], runs: list[RunResult]):
     figure, axes = plots.figure(2.6)
     zipf = [point.zipf for point in cases]
     axes.plot(zipf, [run.speedup[_OURS] for run in runs], "o-", color=plots.BLUE, markersize=4,
-              label="T3-MCA over sequential, RTL in the loop")
-    for name, label, colour in (("in-turn", "in turn over T3, event level", plots.GREY),
+              label="kernels in turn over T3-MCA, RTL in the loop")
+    for name, label, colour in (("in-turn", "kernels in turn over T3, event level", plots.GREY),
                                 ("low-latency", "DeepEP's kernels over T3, event level", plots.ORANGE)):
         axes.plot(zipf, [point.over(name) for point in cases], "o--", color=colour, markersize=4, label=label)
     axes.axhline(1.0, color=plots.BLACK, linewidth=0.8)
-    axes.set_xlabel("exponent of the experts' popularity")
-    axes.set_ylabel("times as long")
-    axes.legend(fontsize=7)
+    axes.set_xlabel("Zipf exponent of the experts' popularity")
+    axes.set_ylabel("time relative to\nTrack & Trigger")
+    plots.legend_above(axes, 3)
     return figure
 
 
@@ -211,7 +211,7 @@ def _figure(half: _Half, title: str) -> Figure:
 
 DISPATCH = _figure(
     _Half("dispatch", "first", f"{_TOKENS}x{2 * _DEPTH}x{_HIDDEN}", True, "tiles that wait for their own tokens"),
-    "Tokens that come to their experts")
+    "Dispatch of tokens to their experts")
 COMBINE = _figure(
-    _Half("combine", "second", f"{_TOKENS}x{_HIDDEN}x{_DEPTH}", False, "the combine's sums at memory"),
-    "Experts' outputs, added at their tokens' owners")
+    _Half("combine", "second", f"{_TOKENS}x{_HIDDEN}x{_DEPTH}", False, "sums of the combine at memory"),
+    "Combine of experts' outputs at the tokens' owners")

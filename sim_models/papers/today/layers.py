@@ -87,15 +87,16 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
             machine, title))
 
     return Findings(
-        text="Over the best that can be had today Track & Trigger gains "
+        text="Over the best mechanism of today Track & Trigger gains "
              + " and ".join(f"{gain_text(machine, 'prompt, sequence parallel')} on {machine}" for machine in _MACHINES)
-             + " where reduce-scatters and all-gathers surround the GEMMs of a prompt, and holds no compute unit. With "
-               "all-reduces it is "
+             + " if reduce-scatters and all-gathers surround the GEMMs of a prompt, and it holds no compute units. "
+               "With all-reduces it gains "
              + " and ".join(gain_text(machine, "prompt") for machine in _MACHINES)
-             + ", for its all-gather comes after the GEMM and a switch that adds needs none; on one token "
+             + ", because its all-gather follows the GEMM, while a switch that adds needs none. With one token it "
+               "gains "
              + " and ".join(gain_text(machine, "decoding, 1") for machine in _MACHINES)
-             + ", for there launches are what takes time, and one kernel with the norm in it has fewest. Models of "
-               "libraries, not cycles; experts' GEMMs count as one of all their tokens.",
+             + ", because launches take most of the time, and a kernel that includes the norm needs the fewest. These "
+               "are models of libraries, not cycles; the GEMMs of experts count as one GEMM of all their tokens.",
         cases=[{"figure": "today-layers", "machine": case.machine, "model": case.model.name, "phase": case.phase.title,
                 "tokens": case.phase.tokens, "tp": _TP,
                 "norms_ns": case.ns(case.best_tracked) - case.mechanisms[case.best_tracked].ns,
@@ -103,8 +104,8 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
                for cases in groups.values() for case in cases],
         ours=ours,
         tables=[Table(f"A layer on {_TP} GPUs of {machine}", (
-            "layer", "in turn (µs)", "best of today (µs)", "which", "units it holds", "T3 (µs)", "way", "T3 over it",
-            "T3 bound by"), [
+            "layer", "in turn (µs)", "best of today (µs)", "mechanism", "its compute units", "T3 (µs)", "variant",
+            "T3's gain", "T3 bound by"), [
             (f"{case.model.name}, {case.phase.title}", f"{case.ns(_IN_TURN) / 1e3:,.1f}",
              f"{case.ns(case.best_today) / 1e3:,.1f}", case.best_today, str(case.mechanisms[case.best_today].units),
              f"{case.ns(case.best_tracked) / 1e3:,.1f}", case.best_tracked,
@@ -119,11 +120,12 @@ def _draw(groups: dict[tuple[str, _Phase], list[_LayersCase]]):
     series = {"today": [geomean([case.gain(_IN_TURN) / case.gain(case.best_today) for case in cases])
                         for cases in groups.values()],
               "ours": [geomean([case.gain(_IN_TURN) for case in cases]) for cases in groups.values()]}
-    plots.grouped_bars(axes, [f"{machine}\n{fill(phase.title, 9)}" for machine, phase in groups], series,
+    plots.grouped_bars(axes, [fill(phase.title, 9) for _, phase in groups], series,
                        {"today": plots.LIGHT, "ours": plots.BLUE},
                        {"today": "best of today", "ours": f"Track & Trigger, {GATES:,} gates a GPU"}, baseline=1.0)
-    axes.set_ylabel("speedup over in turn,\ngeomean of the models")
-    axes.legend(loc="upper center", ncols=2, bbox_to_anchor=(0.5, 1.2))
+    plots.name_groups(axes, (machine for machine, _ in groups), 0.24)
+    axes.set_ylabel("speedup over kernels in turn,\ngeomean of the models")
+    plots.legend_above(axes, 2)
     return figure
 
 

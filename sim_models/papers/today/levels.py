@@ -127,16 +127,16 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
     return Findings(
         text=f"{sum(near_pairs.values())} of {sum(map(len, errors.values()))} pairs of levels are within "
              f"{100 * _NEAR:.0f} % of each other on {len(LAYERS)} layers of today, on {_TP} GPUs of {_GPU} "
-             f"({CYCLE_MACHINE} on the cycle level). The others have their reason beside them.",
+             f"({CYCLE_MACHINE} on the cycle level). The table of times gives the reason for each of the others.",
         ours=ours,
         tables=[Table("Pairs of levels", ("quantity, levels", "layers", f"within {100 * _NEAR:.0f} %",
                                           "largest difference"), [
             (f"{quantity}: {one} and {other}", str(len(pair_errors)), str(near_pairs[quantity, one, other]),
              f"{100 * max(pair_errors):.0f} %") for (quantity, one, other), pair_errors in errors.items()]),
             Table("Time (µs)", ("layer and quantity", "cycle", "event", "library", "end to end",
-                                "why levels differ"), rows, folded=True),
+                                "reason for differences"), rows, folded=True),
             Table("Track & Trigger on the RTL (µs)", ("machine", "GPUs", "M", "N", "K", "technique", "total",
-                                                      "all-gather of it"), on_rtl, folded=True)])
+                                                      "of it all-gather"), on_rtl, folded=True)])
 
 
 LEVELS = Figure("levels", "Layers of today on every level", _tasks, _evaluate, paper="today")

@@ -41,11 +41,11 @@ class Trigger:
 
 #: What says that data have come.
 CARRIED = {
-    "LL": "a flag beside each word", "LL128": "a flag in each 128 bytes", "Simple": "a counter of chunks, polled",
-    "one-shot": "a flag of each GPU, polled", "two-shot": "the same, and a barrier",
-    "two-shot, packets": "a flag beside each word", "copy-engines": "signals to the host",
+    "LL": "a flag next to each word", "LL128": "a flag in each 128 bytes", "Simple": "a counter of chunks, polled",
+    "one-shot": "a flag of each GPU, polled", "two-shot": "a flag of each GPU, and a barrier",
+    "two-shot, packets": "a flag next to each word", "copy-engines": "signals to the host",
     "in-switch": "counters to which the switch adds", "in-switch, flags": "a flag in the data, after one counter",
-    "tracker, ring": "bytes that memory took", "tracker, direct": "bytes that memory took"}
+    "tracker, ring": "bytes counted at memory", "tracker, direct": "bytes counted at memory"}
 
 
 def signal_ns(machine: Machine, gpus: int, size: float, trigger: Trigger) -> dict[str, float]:
@@ -100,29 +100,29 @@ def _evaluate(setup: Scope, results: Results) -> Findings:
         ours.add(f"trigger, {event}, median", median, "cycles")
     ours.add("trigger, first line read, median", trigger.read_ns, "ns")
     return Findings(
-        text=f"Of what can be had today {best[_KB]} has the lowest floor, {floors[best[_KB]] / 1e3:.1f} µs for 1 KB on "
-             f"{_GPUS} GPUs of {_MACHINE}, and {best[_SIZES[-1]]} is the fastest at 1 MB, "
-             f"{times[best[_SIZES[-1]]][_SIZES[-1]] / 1e3:.1f} µs. A Tracker whose tiles go directly to their owners "
-             f"needs {floors[_OURS[1]] / 1e3:.1f} and {last_ns / 1e3:.1f} µs: no kernel starts, and its trigger is "
-             f"{trigger.read_ns:.0f} ns of each step; around a ring the links' latencies alone make it "
-             f"{floors[_OURS[0]] / 1e3:.1f} µs.",
+        text=f"Of the ways available today, {best[_KB]} has the lowest floor ({floors[best[_KB]] / 1e3:.1f} µs for 1 "
+             f"KB on {_GPUS} GPUs of {_MACHINE}), and {best[_SIZES[-1]]} is the fastest at 1 MB "
+             f"({times[best[_SIZES[-1]]][_SIZES[-1]] / 1e3:.1f} µs). A Tracker whose tiles go directly to their owners "
+             f"needs {floors[_OURS[1]] / 1e3:.1f} and {last_ns / 1e3:.1f} µs, because no kernel is launched and its "
+             f"trigger adds only {trigger.read_ns:.0f} ns to each step. Around a ring the latencies of the links make "
+             f"it {floors[_OURS[0]] / 1e3:.1f} µs.",
         cases=[{"figure": "today-signals", "machine": _MACHINE, "gpus": _GPUS, "way": name, "carried": CARRIED[name],
                 "floor_ns": floors[name], "knee_bytes": knees[name],
                 "ns": {str(size): ns for size, ns in by_size.items()}} for name, by_size in times.items()],
         ours=ours,
-        tables=[Table(f"All-reduce on {_GPUS} GPUs of {_MACHINE}, nothing hides it (µs)",
-                      ("way", "what says that data have come", *(f"{size // _KB:,} KB" for size in _TABLE_SIZES),
+        tables=[Table(f"All-reduce on {_GPUS} GPUs of {_MACHINE}, without overlap (µs)",
+                      ("way", "signal", *(f"{size // _KB:,} KB" for size in _TABLE_SIZES),
                        "knee (KB)"),
                       [(name, CARRIED[name], *(f"{by_size[size] / 1e3:.1f}" for size in _TABLE_SIZES),
                         f"{knees[name] / _KB:,.0f}")
                        for name, by_size in sorted(times.items(), key=lambda item: floors[item[0]])]),
                 Table(f"A trigger on the RTL of 1/{_FRACTION} of {_RTL}, from the grant of a tile's last write",
-                      ("until", "cycles, least", "cycles, median", "ns, median"),
+                      ("event", "cycles, smallest", "cycles, median", "ns, median"),
                       [(event, f"{least}", f"{median:.0f}", f"{median / clock:.0f}") for event, (least, median) in (
-                          ("it is counted", trigger_times.update_cycles),
-                          ("an engine has it", trigger_times.issue_cycles),
-                          ("its first line is asked for", trigger_times.line_cycles),
-                          ("its first line is read", trigger_times.read_cycles))])],
+                          ("counted by the Tracker", trigger_times.update_cycles),
+                          ("given to an engine", trigger_times.issue_cycles),
+                          ("first line requested", trigger_times.line_cycles),
+                          ("first line read", trigger_times.read_cycles))])],
         plots={"today-signals": lambda: _draw(times, best)})
 
 
@@ -133,17 +133,16 @@ def _draw(times: dict[str, dict[int, float]], best: dict[int, str]):
     colours |= dict.fromkeys(_OURS, plots.BLUE)
     for name, by_size in times.items():
         axes.plot(sizes, [ns / 1e3 for ns in by_size.values()], color=colours.get(name, plots.LIGHT),
-                  label=name if name in colours else None, linestyle="--" if name == _OURS[0] else "-",
+                  label=name if name in colours else "_", linestyle="--" if name == _OURS[0] else "-",
                   linewidth=1.6 if name in colours else 1.0)
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.set_yticks((2, 5, 10, 20, 50), ("2", "5", "10", "20", "50"))
-    axes.minorticks_off()
-    axes.set_xlabel("tensor (KB)")
-    axes.set_ylabel("µs")
-    axes.legend(fontsize=7)
+    axes.plot([], color=plots.LIGHT, linewidth=1.0, label="other ways of today")
+    plots.log_axis(axes, "x", sizes)
+    plots.log_axis(axes, "y")
+    axes.set_xlabel("size of the tensor (KB)")
+    axes.set_ylabel("time of an all-reduce (µs)")
+    axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=6)
     return figure
 
 
-SIGNALS = Figure("today-signals", "What tells GPUs cheapest that few bytes have come", lambda setup: [_task()],
+SIGNALS = Figure("today-signals", "Cheapest signals that few bytes have arrived", lambda setup: [_task()],
                  _evaluate, short="signals", paper="today")

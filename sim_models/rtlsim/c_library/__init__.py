@@ -1,5 +1,6 @@
 """A compiled design as files of its own: a C++ library with a C interface, a SystemC module, a test and a README."""
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,12 +35,16 @@ class Place:
     bit: int  #: its lowest in all inputs or outputs
 
 
-def library_files(code: str, ports: PortMap, origin: str, sizes: str, checksum: str) -> dict[str, str]:
+def library_files(code: str, ports: PortMap, origin: str, sizes: str, checksum: str,
+                  recorded: tuple[PortMap, dict] | None = None) -> dict[str, str]:
     """Return file name: text, of C++ by `design_code` and its ports.
 
     `origin` is a sentence for the head of each file, `sizes` a line that follows it. `checksum` is that of
-    `check_stimulus`.
+    `check_stimulus`. `recorded`: the ports of `code`, if it shows inner signals behind `ports`, and the first line of
+    a recording. The library can then record itself: after that line as JSON, each cycle is a row of words, inputs,
+    outputs before the clock edge, and outputs after it.
     """
+    shown, head = recorded or (ports, {})
     places = list(_places(ports))
     whole = [place for number, place in enumerate(places) if place.port == number]
     environment = Environment(loader=PackageLoader(__package__, "."), undefined=StrictUndefined,
@@ -49,7 +54,8 @@ def library_files(code: str, ports: PortMap, origin: str, sizes: str, checksum: 
         "places": places, "clock": ports.clock,
         "design": code.replace(LINKAGE, "#define T3_API [[maybe_unused]] static"),
         "ports": [_module_port(place, ports.port(place.name)) for place in whole],
-        "input_words": ports.input_words, "output_words": ports.output_words,
+        "input_words": shown.input_words, "output_words": shown.output_words,
+        "recording": json.dumps(json.dumps(head) + "\n") if head else "",
         "most_words": max(port.words for port in ports), "checksum": checksum,
         "cycles": CHECK_CYCLES, "held": _HELD_CYCLES, "densities": _DENSITIES,
         "increment": hex(_INCREMENT), "multiplier": CHECKSUM_MULTIPLIER}

@@ -1,7 +1,6 @@
 """A scenario whose layer is a collective alone: by which algorithm, over which links, and what is simulated for it."""
 
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import cached_property, partial
 
 from t3sim.analytic.closed_forms import chunk_bytes
@@ -26,20 +25,20 @@ from t3sim.runs.exchange import (
     own_topology,
 )
 from t3sim.runs.isolated_collectives import program_plans
+from t3sim.runs.kernel_results import GpuEnd
 from t3sim.runs.program_kernels import LevelPlan
 from t3sim.runs.skew import Skew
-from t3sim.study.results import CollectiveGpu, CollectiveRun
+from t3sim.study.results import CollectiveRun
 from t3sim.study.scenario.kinds import check_keys
 from t3sim.study.scenario.request import check_limits, check_skew, machine_of
 from t3sim.study.scenario.scenario import Scenario, setting
 from t3sim.study.tasks.collective import CollectiveTask
-from t3sim.study.tasks.estimate import FUSED_CYCLES_PER_SECOND, Estimate
+from t3sim.study.tasks.estimate import BASE_BYTES, FUSED_CYCLES_PER_SECOND, Estimate
 from t3sim.study.tasks.store import Results
 from t3sim.trace.setup import CollectiveSetup
 
 MOST_GPUS = 32
 _GPU_BYTES = 100_000_000  #: of this computer, that a simulated GPU with its RTL takes at most
-_BASE_BYTES = 400_000_000
 
 
 class CollectiveRequest:
@@ -142,7 +141,7 @@ class CollectiveRequest:
         gpus, cycles = len(self.planned.plans), self._event_ns * self.machine.memory_clock_ghz
         words = held_bytes(self.machine, self._alone) / WORD_BYTES if self.planned.seed is not None else 0
         return Estimate(cycles, gpus * cycles / FUSED_CYCLES_PER_SECOND,
-                        _BASE_BYTES + gpus * (_GPU_BYTES + words * BYTES_PER_WORD))
+                        BASE_BYTES + gpus * (_GPU_BYTES + words * BYTES_PER_WORD))
 
     def recorded(self, store: Results | None = None) -> CollectiveSetup:
         """Return it as a trace records it; `store`: keeps its result, too, if it runs to its end."""
@@ -160,14 +159,14 @@ class CollectiveRequest:
 
     def result(self, end: CollectiveEnd) -> CollectiveRun:
         """Make up its answer."""
-        gpus, skew = tuple(CollectiveGpu(**asdict(gpu)) for gpu in end.gpus), self.planned.skew
+        skew = self.planned.skew
         return CollectiveRun(
             self.collective, self.algorithm, self.topology, self.machine.name, self.links.gpus, self.bytes, end.ns,
-            end.cycles, gpus, self._bounds_ns(gpus, end.cycles / self.machine.memory_clock_ghz),
+            end.cycles, end.gpus, self._bounds_ns(end.gpus, end.cycles / self.machine.memory_clock_ghz),
             None if skew and skew != Skew() else self._event_ns, end.words, end.host_seconds, end.switch,
             collect_versions())
 
-    def _bounds_ns(self, gpus: tuple[CollectiveGpu, ...], ns: float) -> dict[str, float]:
+    def _bounds_ns(self, gpus: tuple[GpuEnd, ...], ns: float) -> dict[str, float]:
         """Return what each resource alone would take, with the launch."""
         costs, links = kernel_costs(self.machine), {(link.source, link.destination): link for link in self.links.links}
         steps: dict[int, float] = {}  # by level: the longest way

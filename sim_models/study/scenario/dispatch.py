@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from t3sim.study import techniques
 from t3sim.study.results import CollectiveRun, FileRun, KernelRun, RunResult
 from t3sim.study.scenario.event import EventLevel, EventRun
 from t3sim.study.scenario.kernel import KernelAlone
@@ -20,7 +19,7 @@ Answer = RunResult | FileRun | KernelRun | CollectiveRun | EventRun | Ranking
 
 
 def request_of(scenario: Scenario) -> "LayerRequest | KernelAlone | CollectiveRequest | EventLevel | LayerToRank":
-    """Make ready what a scenario asks for. Raises BadInput, before any work."""
+    """Make the request of a scenario, by its kind. Raises BadInput, before any work."""
     match kind_of(scenario):
         case "library":
             return LayerToRank(scenario)
@@ -40,16 +39,15 @@ def run(scenario: Scenario, progress: Callable[[str, float], None] = lambda what
         tell: Callable[[str], object] = lambda note: None) -> Answer:
     """Run a scenario. Raises BadInput for what cannot be run, and what simulations raise.
 
-    `progress` is called with what is under way and the share of it that is done; `jobs`: simulations at once, as many
-    as cores if not given; `store`: results that need not be simulated again. `tell` is called with each note on the
+    `progress` is called with a technique or phase and the share that is done; `jobs`: simulations at once, as many as
+    cores if not given; `store`: results that need not be simulated again. `tell` is called with each note on the
     scenario, before any work.
     """
     request = request_of(scenario)
     for note in getattr(request, "notes", ()):
         tell(str(note))
     if isinstance(request, LayerRequest):
-        return request.answer([techniques.run_sublayer(plan, request.techniques, progress, jobs, store)
-                               for plan in request.plans])
+        return request.run(progress, store, jobs)
     if isinstance(request, EventLevel | LayerToRank):
         return request.run()
     return request.run(progress, store)

@@ -31,7 +31,7 @@ from t3sim.runs.operators import with_its_kernel
 from t3sim.runs.plan import Plan
 from t3sim.study.scenario.kinds import check_keys
 from t3sim.study.scenario.scenario import Scenario, setting
-from t3sim.study.tasks.kept import KeptResults
+from t3sim.study.tasks.store import KeptResults
 from t3sim.study.tasks.task import kernel_task
 from t3sim.study.techniques import kernels_of, run_result
 from t3sim.workload.model_file import load_transformer
@@ -182,7 +182,7 @@ class LayerToRank:
         self.model = model_of(name) or load_transformer(name)
         machine = scenario.machine if "machine" in scenario.model_fields_set else MACHINE
         if isinstance(machine, Machine):
-            raise BadInput("machine = ...: a ranking takes a name, a file, or what differs from one")
+            raise BadInput("machine = ...: a ranking takes a name, a file, or the differences from one")
         self.machine = load_machine(machine, COMMERCIAL)
         self.hardware = cycle_machine_of(machine)
         self.tp = TP if layer.tp is None else layer.tp

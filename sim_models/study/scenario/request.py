@@ -19,8 +19,7 @@ from t3sim.rtl.arbiter import POLICIES
 from t3sim.runs.exchange import EXPERTS, FUSED_OPERATORS, Exchange, fused_collective, fused_with
 from t3sim.runs.kernels import Kernel
 from t3sim.runs.operators import with_its_kernel
-from t3sim.runs.plan import Plan
-from t3sim.runs.policy import Policy
+from t3sim.runs.plan import Plan, Policy
 from t3sim.runs.skew import Skew
 from t3sim.runs.split_k import with_split_k
 from t3sim.runs.sums import BLOCKS, sums_of
@@ -59,6 +58,22 @@ class LayerRequest:
     def missing(self, plan: Plan, store: Results | None) -> list[Kernel]:
         """List the simulations of a sub-layer whose results are not kept."""
         return [kernel for kernel, task in self.tasks(plan).items() if store is None or store.load(task) is None]
+
+    def run(self, progress: Callable[[str, float], None], store: Results | None = None,
+            jobs: int | None = None) -> RunResult | FileRun:
+        """Run all sub-layers; arguments and errors as of `run_plan`."""
+        return self.answer([self.run_plan(plan, progress, store, jobs) for plan in self.plans])
+
+    def run_plan(self, plan: Plan, progress: Callable[[str, float], None], store: Results | None = None,
+                 jobs: int | None = None) -> RunResult:
+        """Run a sub-layer under all techniques, then with numbers, if it is to carry some.
+
+        Arguments and errors as of `techniques.run_sublayer`.
+        """
+        result = techniques.run_sublayer(plan, self.techniques, progress, jobs, store)
+        if not self.scenario.layer.values:
+            return result
+        return replace(result, numbers=self.numbers(plan, lambda share: progress("numbers", share)))
 
     def numbers(self, plan: Plan, progress: Callable[[float], None]) -> Numbers:
         """Run a sub-layer's first technique of Track & Trigger on all GPUs, with matrices drawn from the seed.
@@ -101,7 +116,7 @@ def check_operator(scenario: Scenario) -> None:
         return
     kernel = setting("layer.kernel", layer.kernel)
     if layer.operator != "gemm-rs" or layer.gemm is not None:
-        raise BadInput(f"{kernel} is an operator of its own: neither layer.operator nor layer.gemm goes with it")
+        raise BadInput(f"{kernel} defines its own operator: neither layer.operator nor layer.gemm goes with it")
     if layer.split_k is not None:
         raise BadInput(f"{setting('layer.split_k', layer.split_k)} does not go with {kernel}, which says what its "
                        "parts are")
@@ -134,7 +149,7 @@ def layer_request(scenario: Scenario, policy: str | None = None) -> LayerRequest
         raise BadInput(f"{setting('flux.pieces', flux.pieces)} cuts what an all-gather brings: it needs "
                        "layer.operator = ag-gemm")
     if flux.tune and (flux.pieces is not None or flux.order != FluxOptions().order):
-        raise BadInput("flux.tune = true chooses itself: neither flux.order nor flux.pieces goes with it")
+        raise BadInput("flux.tune = true tries all choices: neither flux.order nor flux.pieces goes with it")
     for workload in workloads:
         exchange.links(workload.tp)
         if exchange.custom:  # a user's functions fail before any work
@@ -244,7 +259,7 @@ def check_skew(scenario: Scenario) -> None:
     """Refuse a skew without every GPU, and one that says nothing. Raises BadInput."""
     gpus = scenario.gpus
     if gpus.skew is not None and not gpus.every:
-        raise BadInput(f"{setting('gpus.skew', gpus.skew)} needs gpus.every = true: one GPU that stands for all is "
+        raise BadInput(f"{setting('gpus.skew', gpus.skew)} needs gpus.every = true: a representative GPU is "
                        "like the others")
     if gpus.skew == "":
         raise BadInput("gpus.skew = '' is empty: late:GPU:NS, clock:GPU:SHARE, dead:GPU:UNITS or link:FROM-TO:GB/S, "

@@ -1,4 +1,4 @@
-"""Scenario: all to be asked of `t3 run`, as sections and keys. A file, options and Python make the same object."""
+"""Scenario: one request to `t3 run`, as sections and keys. A file, options and Python make the same object."""
 
 import re
 from collections.abc import Mapping
@@ -52,57 +52,57 @@ class ScenarioSection(BaseModel):
 
 
 class Layer(ScenarioSection):
-    """Layer that is computed: a model's sub-layer, a custom GEMM or kernel, those of a file, or a collective alone."""
+    """Layer to compute: a model's sub-layer, a custom GEMM or kernel, layers of a file, or a collective alone."""
 
-    operator: _Operator = "gemm-rs"  #: a kernel fused with a collective, or a kernel alone; `t3 techniques` lists them
-    model: str | None = None  #: of the T3 paper, t-nlg by default; of today; or a Hugging Face config.json
-    sublayer: str | None = None  #: op, fc1, fc2 or ip; else fc2, fc1 after an all-gather, or all of a model of today
-    tp: int | None = None  #: tensor-parallel degree: GPUs, 2 to 64; 8 if not given
-    tokens: int | None = None  #: of a batch, for a model of today or a config.json; 8192 if not given
+    operator: _Operator = "gemm-rs"  #: kernel with a collective, or kernel alone; see `t3 techniques`
+    model: str | None = None  #: of the T3 paper (default t-nlg), a recent one, or a Hugging Face config.json
+    sublayer: str | None = None  #: op, fc1, fc2 or ip; default fc2, fc1 after an all-gather, all of a recent model
+    tp: int | None = None  #: tensor-parallel degree (number of GPUs), 2 to 64; default 8
+    tokens: int | None = None  #: tokens of a batch, for a recent model or a config.json; default 8192
     gemm: str | None = None  #: MxNxK of one GPU, instead of a model
-    devices: int | None = None  #: GPUs for `gemm` and `embedding`, 2 to 64; for `collective`, 2 to 32
+    devices: int | None = None  #: number of GPUs for `gemm` and `embedding`, 2 to 64; for `collective`, 2 to 32
     embedding: str | None = None  #: BATCHxTABLES: the batch of all GPUs, and tables per GPU
-    experts: str | None = None  #: EXPERTSxCHOSEN: experts of all GPUs, and of a token
-    locality: str | None = None  #: of an embedding's rows, or tokens' experts: uniform, zipf:EXPONENT, or a file
-    chakra: str | None = None  #: a Chakra execution trace, whose GEMMs before a collective are run on `tp` GPUs
-    kernel: str | None = None  #: a custom kernel, alone: an .npz file
-    dtype: str | None = None  #: of elements: fp16, bf16, fp32, of `moe-dispatch` e4m3; if not given fp16, or the file's
-    split_k: int | None = None  #: parts of K, each of which a workgroup computes; the machine's if not given
-    collective: str | None = None  #: alone, by kernels on compute units: rs, ag, ar or a2a
-    bytes: int | None = None  #: of each GPU's array, for `collective`
-    values: bool = False  #: a collective alone, or a GEMM with one: GPUs carry numbers, all of whose bits are compared
+    experts: str | None = None  #: EXPERTSxCHOSEN: experts on all GPUs, and experts per token
+    locality: str | None = None  #: choice of embedding rows, or of tokens' experts: uniform, zipf:EXPONENT, or a file
+    chakra: str | None = None  #: Chakra execution trace; its GEMMs before a collective run on `tp` GPUs
+    kernel: str | None = None  #: custom kernel alone: an .npz file
+    dtype: str | None = None  #: element format: fp16, bf16, fp32, e4m3 (`moe-dispatch`); default: file's, or fp16
+    split_k: int | None = None  #: parts of K, each computed by its own workgroup; default: the machine's
+    collective: str | None = None  #: collective alone, by kernels on compute units: rs, ag, ar or a2a
+    bytes: int | None = None  #: size of each GPU's array, for `collective`
+    values: bool = False  #: GPUs carry numbers, and every bit of the result is compared
     workload: InstanceOf[Workload] | None = None  #: from Python: the sub-layer itself
 
 
 class ExchangeSection(ScenarioSection):
-    """The collective: over which links, by which algorithm."""
+    """The collective: its links and its algorithm."""
 
-    topology: _Over | None = None  #: ring, switch, full, torus:RxC or nodes:NxG; the operator's own if not given
-    algorithm: _By | None = None  #: ring, both-rings, direct, hierarchical, all-rings or in-switch; else the topology's
-    accumulate: str | None = None  #: format in memory: fp32, or fixed, a fixed point of 32 bits; if not given the dtype
-    wire: str | None = None  #: with `accumulate = fp32`, format on links: fp32, e4m3 or e5m2 in blocks; else the dtype
-    sums: str = "arrival"  #: fixed: refuse an algorithm whose sums may have other bits in another run
-    signal: str | None = None  #: wavefront, workgroup, wave-group or shard: what is complete before it is sent
+    topology: _Over | None = None  #: ring, switch, full, torus:RxC or nodes:NxG; default: the operator's
+    algorithm: _By | None = None  #: ring, both-rings, direct, hierarchical, all-rings, in-switch; default: topology's
+    accumulate: str | None = None  #: format of sums in memory: fp32, or fixed (32-bit fixed point); default: dtype
+    wire: str | None = None  #: format on links with `accumulate = fp32`: fp32, e4m3, e5m2 (blocks); default: dtype
+    sums: str = "arrival"  #: fixed: refuse algorithms whose sums may differ in bits from run to run
+    signal: str | None = None  #: unit that is complete before it is sent: wavefront, workgroup, wave-group, shard
 
 
 class T3Section(ScenarioSection):
     """Technique t3."""
 
-    policy: str | None = None  #: the arbiters', round_robin if not given
+    policy: str | None = None  #: arbitration policy of technique t3; default round_robin
 
 
 class DecomposedSection(ScenarioSection):
     """Technique decomposed."""
 
-    communication_units: int = 16  #: compute units that its communication kernels have
+    communication_units: int = 16  #: compute units of its communication kernels
 
 
 class FluxSection(ScenarioSection):
     """Technique flux."""
 
-    order: str = "shifted"  #: of tiles: shifted (from the next GPU's on), or same on all GPUs
-    pieces: int | None = None  #: tiles that a GPU's rows are cut into after an all-gather; 1 if not given
-    tune: bool = False  #: take the best of all choices
+    order: str = "shifted"  #: order of tiles: shifted (the next GPU's first), or same on all GPUs
+    pieces: int | None = None  #: communication tiles of a GPU's rows after an all-gather; default 1
+    tune: bool = False  #: use the best of all choices
     transfer: str | None = None  #: event level: push (each GPU writes to the others, the default) or pull
 
 
@@ -113,21 +113,21 @@ class FusedWgSection(ScenarioSection):
 
 
 class GpusSection(ScenarioSection):
-    """Which GPUs are simulated, and what tells one from another."""
+    """Simulated GPUs, and differences between them."""
 
-    every: bool = False  #: hardware for every GPU, instead of one that stands for all
-    skew: str | None = None  #: late:GPU:NS, clock:GPU:SHARE, dead:GPU:UNITS, link:FROM-TO:GB/S, a comma between
+    every: bool = False  #: simulate every GPU, instead of one representative GPU
+    skew: str | None = None  #: late:GPU:NS, clock:GPU:SHARE, dead:GPU:UNITS, link:FROM-TO:GB/S, separated by commas
 
 
 class Scenario(ScenarioSection):
-    """One request. What is not said has the defaults of `t3 run` without options."""
+    """One request. Other keys have the defaults of `t3 run` without options."""
 
-    level: _Level = "cycle"  #: cycle, with RTL in the loop; event, tile by tile; library, ranked on GPUs that are sold
-    seed: _Seed = 0  #: of whatever is random
-    software: bool = True  #: event level: libraries and hosts take time
-    techniques: _Names | None = None  #: those of the T3 paper if not given; of the event level all
-    machine: str | Mapping[str, Any] | InstanceOf[Machine] = "t3-table1"  #: name, file, or `extends` and what differs
-    fraction: _Fraction = "1"  #: of each GPU and of the tokens that is simulated, such as 1/4
+    level: _Level = "cycle"  #: cycle (RTL in the loop), event (tile by tile), library (ranking on commercial GPUs)
+    seed: _Seed = 0  #: random seed
+    software: bool = True  #: event level: include the time of libraries and hosts
+    techniques: _Names | None = None  #: techniques to run; default: those of the T3 paper; event level: all
+    machine: str | Mapping[str, Any] | InstanceOf[Machine] = "t3-table1"  #: name, file, or `extends` with changes
+    fraction: _Fraction = "1"  #: simulated part of each GPU and of the tokens, such as 1/4
     layer: Layer = Layer()
     exchange: ExchangeSection = ExchangeSection()
     t3: T3Section = T3Section()

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from t3sim.base.errors import BadInput, Failure, said_by, shown
-from t3sim.study.tasks.runner import Monitor, Outcome, TaskFailure, work
+from t3sim.study.tasks.runner import LOOK_SECONDS, Monitor, Outcome, TaskFailure, outcome_of, work
 from t3sim.study.tasks.store import Store
 from t3sim.study.tasks.task import Task
 
 _NO_DASK = "a cluster needs Dask: pip install 't3sim[cluster]'"
-_LOOK_SECONDS = 0.2
 _CONNECT_SECONDS = 10
 _LOST_SECONDS = 15  #: without an answer of the scheduler
 
@@ -66,24 +65,17 @@ def run_on_cluster(tasks: Sequence[Task], store: Store, address: str, monitor: M
     except ImportError:
         raise Failure(_NO_DASK) from None
 
-    start = time.perf_counter()
-    outcome = Outcome(results={task: result for task in tasks if (result := store.load(task)) is not None})
-    outcome.stored_keys = frozenset(task.key for task in outcome.results)
-    missing = [task for task in tasks if task not in outcome.results]
-    try:
-        client = Client(address, timeout=_CONNECT_SECONDS)
-    except (OSError, ValueError) as error:
-        raise Failure(f"no scheduler answers at {address}: {str(error).splitlines()[0]}") from None
-    try:
-        _follow(client, missing, store, address, monitor, outcome)
-    except CommClosedError:  # while something was asked
-        raise Failure(f"the scheduler at {address} is gone: what is finished is kept") from None
-    finally:
-        client.close(timeout=2)
-    for task in missing:
-        if task.key not in outcome.failures and (result := store.load(task)) is not None:
-            outcome.results[task] = result
-    outcome.seconds = time.perf_counter() - start
+    with outcome_of(tasks, store) as (outcome, missing):
+        try:
+            client = Client(address, timeout=_CONNECT_SECONDS)
+        except (OSError, ValueError) as error:
+            raise Failure(f"no scheduler answers at {address}: {str(error).splitlines()[0]}") from None
+        try:
+            _follow(client, missing, store, address, monitor, outcome)
+        except CommClosedError:  # while something was asked
+            raise Failure(f"the scheduler at {address} is gone: finished results are kept") from None
+        finally:
+            client.close(timeout=2)
     return outcome
 
 
@@ -97,12 +89,12 @@ def _follow(client, missing: Sequence[Task], store: Store, address: str, monitor
     running = {client.submit(_work_once, task, worker_store, key=task.key, pure=False): task for task in missing}
     seconds, last_answer = 0.0, time.monotonic()
     while running:
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(LOOK_SECONDS)
         if client.status == "running":
             last_answer = time.monotonic()
         is_forgotten = any(future.status == "cancelled" for future in running)
         if is_forgotten or time.monotonic() - last_answer > _LOST_SECONDS:
-            raise Failure(f"the scheduler at {address} is gone: what is finished is kept")
+            raise Failure(f"the scheduler at {address} is gone: finished results are kept")
         for future in [future for future in running if future.status in ("finished", "error")]:
             task = running.pop(future)
             problem = _ending(future)

@@ -7,13 +7,10 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader
 
 from t3sim.base.output import write_whole
-from t3sim.study.sweeps.point import Scalar
-from t3sim.study.sweeps.regimes import BEST, Regime, regimes
-from t3sim.study.sweeps.regret import regrets
+from t3sim.study.sweeps.comparisons import BEST, Regime, regimes, regrets, short_names, winners
+from t3sim.study.sweeps.point import Row, Scalar
 from t3sim.study.sweeps.study import Map, Plot, Study
-from t3sim.study.sweeps.winners import short_names, winners
 
-Row = dict[str, Scalar | None]
 FILE = "report.html"
 _COLUMNS = 8
 _PLOT_INCHES = 3.4
@@ -37,7 +34,7 @@ def write_page(study: Study, rows: Sequence[Row], failures: Sequence[tuple[str, 
                   for number, winner_map in enumerate(study.maps))]
     regime_rows = regimes(study.regimes, rows, study.varied_settings) if study.regimes else []
     if study.regimes and regime_rows:
-        drawings.append(("regimes", f"What each {study.regimes.over} loses", partial(_draw_regimes, regime_rows)))
+        drawings.append(("regimes", f"Loss of each {study.regimes.over}", partial(_draw_regimes, regime_rows)))
     for name, title, draw in drawings:
         svg, png = render(name, draw)
         write_whole(folder / f"{name}.svg", '<?xml version="1.0" encoding="utf-8"?>\n' + svg)
@@ -84,7 +81,7 @@ def _axis(name: str, label: str = "") -> str:
 
 
 def _draw(plot: Plot, rows: Sequence[Row]):
-    from t3sim.base.plots import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, figure, plain
+    from t3sim.base.plots import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, figure, log_axis, plain
 
     colours = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, BLACK)
     picture, axes = figure(_PLOT_INCHES)
@@ -104,7 +101,8 @@ def _draw(plot: Plot, rows: Sequence[Row]):
     axes.set_xlabel(_axis(plot.x))
     axes.set_ylabel(_axis(plot.y[0], plot.label))
     if plot.log_x and numbers and all(row[plot.x] > 0 for row in rows):
-        _scale_by_powers(axes, sorted({row[plot.x] for row in rows}))
+        values = sorted({row[plot.x] for row in rows})
+        log_axis(axes, "x", values if len(values) <= _MOST_TICKS else ())
     if len(lines) > 1:
         axes.legend()
     return picture
@@ -116,19 +114,8 @@ def _setting(name: str, value: Scalar | None) -> str:
     return f"{words} {f'{value:g}' if isinstance(value, float) else value} {unit}".strip()
 
 
-def _scale_by_powers(axes, values: Sequence[float]) -> None:
-    """Make the x axis logarithmic, with decimal numbers at its ticks: the points' own if they are few."""
-    from matplotlib.ticker import FuncFormatter, NullLocator
-
-    axes.set_xscale("log", base=2)
-    if len(values) <= _MOST_TICKS:
-        axes.set_xticks(values)
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:,.6g}"))
-
-
 def _draw_map(winner_map: Map, rows: Sequence[Row]):
-    """Draw a square per pair of settings in its winner's colour, with by how much the next one is slower."""
+    """Draw a square per pair of settings: the fastest by name and colour, and how much slower the next one is."""
     from matplotlib.patches import Rectangle
 
     from t3sim.base.plots import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, figure, plain
@@ -155,7 +142,7 @@ def _draw_map(winner_map: Map, rows: Sequence[Row]):
 
 
 def _draw_regimes(regime_rows: Sequence[Regime]):
-    """Draw a panel for each of what cases are grouped along, a line of mean losses for each value and for the best."""
+    """Draw a panel per grouping of the cases, with a line of mean losses for each value and for the best."""
     from t3sim.base.plots import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, figure, plain
 
     alongs = [*dict.fromkeys(regime.along for regime in regime_rows)]
@@ -173,7 +160,7 @@ def _draw_regimes(regime_rows: Sequence[Regime]):
         panel.set_xticks(range(len(groups)), [plain(regime.group) for regime in groups], fontsize=7)
         panel.set_xlabel(_axis(along), fontsize=8)
     for first in axes[:, 0]:
-        first.set_ylabel("loss, mean (%)")
+        first.set_ylabel("mean loss (%)")
     picture.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=len(names))
     return picture
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from t3sim.study.tasks.task import Task, WarmUpTask
 
 Scalar = bool | int | float | str
+Row = Mapping[str, Scalar | None]  #: settings and answer of a point
 MACHINE_KEY = "machine"  #: `machine` is its name or file, `machine.SECTION.KEY` what differs from it
 #: Of a command's JSON: what says how it was run rather than what came out.
 _LEFT_OUT = {"host_seconds", "versions", "machine", "seed"}

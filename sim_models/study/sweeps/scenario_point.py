@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from t3sim.base.cache import digest
 from t3sim.base.cores import cores
 from t3sim.base.custom import GROUPS
 from t3sim.base.errors import BadInput, shown
@@ -23,7 +24,7 @@ from t3sim.study.scenario.short_names import keys_of
 from t3sim.study.sweeps.point import MACHINE_KEY, Scalar, WholeAnswer, digest_of_files, flat
 from t3sim.study.tasks import estimate
 from t3sim.study.tasks.sources import source_digest
-from t3sim.study.tasks.task import BuildTask, KernelTask, Task, WarmUpTask, digest
+from t3sim.study.tasks.task import BuildTask, KernelTask, Task, WarmUpTask
 from t3sim.study.techniques import run_result
 
 _INSIST = "insist"  #: a setting that says to run what takes days, too
@@ -85,7 +86,7 @@ class ScenarioPoint:
             elif isinstance(request, KernelAlone) and (request_estimate := request.estimate()) and request.workload:
                 estimate.check(request_estimate, request.workload)
         except BadInput as error:
-            raise BadInput(f"{error}; {_INSIST} = true runs it all the same") from None
+            raise BadInput(f"{error}; {_INSIST} = true runs it anyway") from None
 
     def warm_up(self) -> WarmUpTask | None:
         """Return the task that compiles what kernels of the cycle level need."""

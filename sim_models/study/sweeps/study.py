@@ -183,7 +183,7 @@ def load_study(name_or_path: str) -> Study:
     if "command" not in content:
         content.setdefault("title", Path(name_or_path).stem)
     if "scenario" in content:
-        raise BadInput(f"{where}: scenario is unknown: the sections of a scenario stand beside those of the study")
+        raise BadInput(f"{where}: scenario is unknown: the sections of a scenario are next to those of the study")
     if content.get("command", "run") == "run":
         content["scenario"] = {name: content.pop(name) for name in Scenario.model_fields
                                if name in content and not (name == MACHINE_KEY and isinstance(content[name], dict))}
@@ -268,7 +268,7 @@ def _check(study: Study, where: str) -> None:
 
 
     if study.regimes and study.regimes.over not in study.grid:
-        raise BadInput(f"{where}: regimes.over = {shown(study.regimes.over)} is no setting of the grid: allowed are "
+        raise BadInput(f"{where}: regimes.over = {shown(study.regimes.over)} is not a setting of the grid: allowed are "
                        f"{', '.join(study.grid) or 'none'}")
 
 

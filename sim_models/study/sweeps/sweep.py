@@ -3,18 +3,44 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from t3sim.base.errors import BadInput, choices, shown
 from t3sim.base.output import write_whole
+from t3sim.study.sweeps.comparisons import Regime, Regret, regimes, regrets
 from t3sim.study.sweeps.page import write_page
-from t3sim.study.sweeps.point import Point, label_of
-from t3sim.study.sweeps.regimes import Regime, regimes
-from t3sim.study.sweeps.regret import Regret, regrets
+from t3sim.study.sweeps.point import Point, Scalar, label_of
 from t3sim.study.sweeps.study import Study
-from t3sim.study.sweeps.table import make_table, write_table
-from t3sim.study.tasks.kept import KeptResults
 from t3sim.study.tasks.runner import Monitor, Outcome, TaskFailure, run_tasks
-from t3sim.study.tasks.store import Store
+from t3sim.study.tasks.store import KeptResults, Store
+
+FILE = "results.parquet"
+
+
+def make_table(rows: Sequence[dict[str, Scalar | None]], first: Sequence[str]) -> pa.Table:
+    """Make a table of the columns `first`, then all others in alphabetical order; what a point has not is null."""
+    names = sorted({name for row in rows for name in row} - set(first))
+    return pa.table({name: _column([row.get(name) for row in rows]) for name in [*first, *names]})
+
+
+def write_table(table: pa.Table, folder: Path) -> None:
+    """Write `folder`/results.parquet, whole or not at all; the same table gives the same bytes."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    write_whole(folder / FILE, sink.getvalue().to_pybytes())
+
+
+def _column(values: list[Any]) -> pa.Array:
+    """Make a column of one type, whatever the points have: words if any is a word, fractions if any is one."""
+    kinds = {type(value) for value in values if value is not None}
+    if str in kinds or (bool in kinds and len(kinds) > 1):
+        return pa.array([None if value is None else str(value) for value in values], pa.string())
+    if float in kinds:
+        return pa.array([None if value is None else float(value) for value in values], pa.float64())
+    return pa.array(values, pa.bool_() if bool in kinds else pa.int64() if kinds else pa.null())
 
 
 @dataclass(frozen=True)

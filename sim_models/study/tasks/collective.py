@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from t3sim.base.cache import digest
 from t3sim.machine.topologies import Topology, TopologyError
 from t3sim.runs.collective_alone import CollectiveEnd, PlannedCollective
 from t3sim.study.tasks.sources import source_digest
-from t3sim.study.tasks.task import BuildTask, described, digest
+from t3sim.study.tasks.task import BuildTask, described
 
 _SOURCES = "t3sim.runs.collective_alone"  #: the module that its result comes from
 

@@ -22,7 +22,7 @@ FUSED_CYCLES_PER_SECOND = 110_000
 #: Measured with tracemalloc on outputs of 2,048 and 8,192 tiles of eight wavefronts, and a process' own.
 _BYTES_PER_TILE = 2900
 _SETUP_SECONDS_PER_TILE = 2e-4
-_BASE_BYTES = 400_000_000
+BASE_BYTES = 400_000_000
 
 LONGEST_SECONDS = 86_400.0
 
@@ -52,7 +52,7 @@ def estimate(machine: Machine, workload: Workload, kernels: Iterable[Kernel], mi
         cycles=sum(kernel_cycles(kernel, machine, workload) for kernel in distinct_kernels),
         seconds=max([*(kernel_time / (min(jobs, workload.tp) if in_threads(kernel) else 1)
                        for kernel, kernel_time in zip(distinct_kernels, seconds)), sum(seconds) / jobs]),
-        memory_bytes=_BASE_BYTES + min(jobs, len(distinct_kernels)) * bytes_per_run)
+        memory_bytes=BASE_BYTES + min(jobs, len(distinct_kernels)) * bytes_per_run)
 
 
 def in_threads(kernel: Kernel) -> bool:

@@ -10,9 +10,10 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
@@ -23,7 +24,7 @@ from t3sim.base.user_cache import cache_folder, stand_in, takes_files
 from t3sim.study.tasks.store import Store
 from t3sim.study.tasks.task import Task
 
-_LOOK_SECONDS = 0.2
+LOOK_SECONDS = 0.2
 _GRACE_SECONDS = 3.0
 _ENDED = 128 + signal.SIGTERM
 
@@ -65,20 +66,27 @@ def run_tasks(tasks: Iterable[Task], store: Store, jobs: int, monitor: Monitor,
 
     `first` is done before any of them, if any is to be done at all.
     """
+    with outcome_of(tasks, store) as (outcome, missing):
+        if missing:
+            required_tasks = {need.key: need for task in missing for need in task.requires}
+            _Pool(store, jobs, monitor, outcome).run([*required_tasks.values(), *missing], first)
+    return outcome
+
+
+@contextmanager
+def outcome_of(tasks: Iterable[Task], store: Store) -> Iterator[tuple[Outcome, list[Task]]]:
+    """Give what is stored of some tasks, each once, and those that are missing; at the end it has theirs, too."""
     start = time.perf_counter()
     tasks_by_key = {task.key: task for task in tasks}
     outcome = Outcome(results={task: result for task in tasks_by_key.values()
                                if (result := store.load(task)) is not None})
     outcome.stored_keys = frozenset(task.key for task in outcome.results)
     missing = [task for task in tasks_by_key.values() if task not in outcome.results]
-    if missing:
-        required_tasks = {need.key: need for task in missing for need in task.requires}
-        _Pool(store, jobs, monitor, outcome).run([*required_tasks.values(), *missing], first)
-        for task in missing:
-            if task.key not in outcome.failures and (result := store.load(task)) is not None:
-                outcome.results[task] = result
+    yield outcome, missing
+    for task in missing:
+        if task.key not in outcome.failures and (result := store.load(task)) is not None:
+            outcome.results[task] = result
     outcome.seconds = time.perf_counter() - start
-    return outcome
 
 
 class _Pool:
@@ -111,7 +119,7 @@ class _Pool:
         while running or queue:
             if not (first and first.key not in done_tasks):
                 self._submit(pool, queue, running, done_tasks)
-            ended_futures, _ = wait(running, _LOOK_SECONDS, FIRST_COMPLETED)
+            ended_futures, _ = wait(running, LOOK_SECONDS, FIRST_COMPLETED)
             while not news.empty():
                 key, fraction = news.get()
                 fractions[key] = fraction
@@ -212,7 +220,7 @@ def work(task: Task, store: Store) -> tuple[str, str] | None:
 
     def progress(fraction: float) -> None:
         nonlocal last_report
-        if time.monotonic() - last_report > _LOOK_SECONDS:
+        if time.monotonic() - last_report > LOOK_SECONDS:
             last_report = time.monotonic()
             _tell((task.key, fraction))
 

@@ -1,6 +1,5 @@
 """The unit of work: one kernel on one machine and layer. Figures that need the same kernel share it."""
 
-import hashlib
 import json
 import re
 from collections.abc import Callable
@@ -8,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
+from t3sim.base.cache import digest
 from t3sim.base.custom import digest_of_custom
 from t3sim.machine import Machine
 from t3sim.mechanisms.track_trigger import FusedGemm
@@ -30,7 +30,7 @@ class Task(Protocol):
 
     @property
     def key(self) -> str:
-        """The result's key: a function of everything that it depends on; also a file's name."""
+        """The result's key: a hash of everything that it depends on; also the name of its file."""
 
     @property
     def label(self) -> str:
@@ -54,10 +54,10 @@ class Task(Protocol):
 
     @property
     def description(self) -> dict[str, Any]:
-        """Everything that was asked for, as JSON; stored beside the result."""
+        """The task's inputs as JSON; stored next to the result."""
 
     def run(self, progress: Callable[[float], None]) -> Any:
-        """Return the result, or None if it is not kept as one; raises errors of ours for what cannot be done."""
+        """Return the result, or None if the task has none. Raises this project's errors."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class BuildTask:
 class WarmUpTask:
     """Small layers through every kind of loop, which are compiled once rather than in every worker.
 
-    The RTL of `machine` is compiled, too, if it is wanted.
+    With `rtl` the RTL of `machine` is compiled as well.
     """
 
     machine: Machine
@@ -113,9 +113,9 @@ class WarmUpTask:
 
 @dataclass(frozen=True, eq=False)
 class KernelTask:
-    """One kernel simulation; make it with `kernel_task`, which forgets the names that change nothing.
+    """One kernel simulation; make it with `kernel_task`, which drops names that do not affect the result.
 
-    Two that depend on the same are equal.
+    Tasks with equal inputs are equal.
     """
 
     kernel: kernels.Kernel
@@ -217,8 +217,3 @@ def kernel_task(kernel: kernels.Kernel, machine: Machine, workload: Workload, se
 def described(task: Task) -> str:
     """Write a task's description as text that is the same for equal ones."""
     return json.dumps(task.description, sort_keys=True)
-
-
-def digest(*parts: str) -> str:
-    """Return a short name for what depends on all parts."""
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:20]

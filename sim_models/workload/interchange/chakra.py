@@ -96,7 +96,7 @@ def chakra_workloads(path: str, tp: int, operator: str = "gemm-rs",
     with reading(shown, "a Chakra trace (JSON or protobuf)", ChakraError):
         for node in _nodes(read_bounded(file), groups):
             if node.id in nodes:
-                raise ValueError(f"node {node.id} is there twice")
+                raise ValueError(f"node {node.id} appears twice")
             nodes[node.id] = node
             if node.group.name is not None and node.group.size is not None:
                 groups.setdefault(node.group.name, node.group)
@@ -290,7 +290,7 @@ def _node(entry: dict, number: int) -> ChakraNode:
     attributes = {}
     for attribute in list_of(field("attr", []), "attr"):
         if not isinstance(attribute, dict) or not isinstance(attribute.get("name"), str):
-            raise ValueError(f"object {number}: attr has what is no attribute")
+            raise ValueError(f"object {number}: attr has an entry that is not an attribute")
         values = [value for key, value in attribute.items() if key not in ("name", "doc_string", "docString")]
         if values:
             attributes[attribute["name"]] = values[0]
@@ -329,7 +329,7 @@ def _messages(content: bytes) -> Iterator[object]:
         length = shift = 0
         while True:
             if position == len(content) or shift > 28:
-                raise ValueError(f"no message's length at byte {position}")
+                raise ValueError(f"no length of a message at byte {position}")
             byte, position = content[position], position + 1
             length |= (byte & 0x7F) << shift
             shift += 7

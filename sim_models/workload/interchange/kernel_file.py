@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from t3sim.base.bounded import read_arrays, reading
+from t3sim.base.arrays import read_arrays
+from t3sim.base.bounded import reading
 from t3sim.workload.operators.kernel_table import STORE, KernelError, KernelTable, rows_of
 
 _KINDS = {bool: "b", int: "iu", float: "iuf"}  #: numpy's kinds of arrays for a number of this type

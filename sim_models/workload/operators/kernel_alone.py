@@ -32,7 +32,7 @@ def check_alone(table: KernelTable, memory_bytes: int, largest_values: Mapping[s
             raise KernelError(f"stores[{bad_stores[0]}]: {column}={stores[column][bad_stores[0]]} is not possible: "
                               f"0 to {largest}")
     if not len(table.signals) and (stores["id"][to_peer] != 0).any():
-        raise KernelError("stores: to the peer for a signal, and there are none: signals is empty")
+        raise KernelError("stores name a signal of the peer, but signals is empty")
     _check_time(table, slots)
     _check_ends(table, to_peer)
 
@@ -43,7 +43,7 @@ def _check_ends(table: KernelTable, to_peer: np.ndarray) -> None:
     turns = added(steps["first_store"], steps["stores"], _turns(table), len(stores))
     lines = np.where(to_peer, turns * stores["rows"] * -(-stores["bytes"] // LINE_BYTES), 0)
     if table.arrivals.max() > lines.sum():
-        raise KernelError(f"arrivals: {table.arrivals.max()} lines must come, and the kernel sends itself "
+        raise KernelError(f"arrivals: {table.arrivals.max()} lines are expected, but the kernel sends itself "
                           f"{lines.sum():.0f}: it would never end")
     arriving_lines = np.bincount(np.where(to_peer, stores["id"], 0), lines, len(table.signals) + 1).astype(float)
     if len(table.raises):

@@ -152,7 +152,7 @@ def check(table: KernelTable) -> None:
     if not len(table.arrivals):
         raise KernelError("a kernel needs a phase")
     if table.by_turn and table.persistent:
-        raise KernelError("by_turn and persistent are not possible together: a dispatcher knows turns")
+        raise KernelError("by_turn and persistent cannot be combined: only a dispatcher takes turns")
     if not 1 <= table.ahead <= 64:
         raise KernelError(f"ahead={table.ahead} is not possible: 1 to 64")
     for name in ("launch_cycles", "end_cycles", "phase_launch_cycles"):
@@ -169,7 +169,7 @@ def check(table: KernelTable) -> None:
         _within(table, "groups", column, 0, _MOST)
     _within(table, "groups", "phase", 0, len(table.arrivals) - 1)
     if (np.diff(table.groups["phase"]) < 0).any():
-        raise KernelError("groups must stand in the order of their phases")
+        raise KernelError("groups must be in the order of their phases")
     if len(table.groups) and len(np.unique(table.groups["phase"])) != len(table.arrivals):
         raise KernelError(f"each of the {len(table.arrivals)} phases needs a group of workgroups")
     if len(table.needs):

@@ -1,4 +1,4 @@
-"""The loads of workgroups: what they send through their unit's port, and what comes back."""
+"""The loads of workgroups: requests through their unit's port, and returning data."""
 
 import numpy as np
 

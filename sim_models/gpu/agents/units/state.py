@@ -1,4 +1,4 @@
-"""State of the compute units: places with workgroups, and the kernels' tables that these go through."""
+"""State of the compute units: places with workgroups, and the kernel tables that the workgroups execute."""
 
 from typing import Any, NamedTuple, Protocol
 
@@ -36,7 +36,7 @@ Records = Any  #: an array of records, whose fields compiled code reads as attri
 
 
 class UnitWork(NamedTuple):
-    """The kernel tables of all simulated GPUs, and what is common to them."""
+    """The kernel tables of all simulated GPUs, and the settings that they share."""
 
     groups: Records  # see operators.kernel_table
     steps: Records
@@ -46,14 +46,14 @@ class UnitWork(NamedTuple):
     first_group: np.ndarray  # int64 [gpu]
     workgroups: np.ndarray  # int64 [gpu]
     phase_end: np.ndarray  # int64 [gpu, phase]: workgroups of it and of those before
-    arrivals: np.ndarray  # int64 [gpu, phase]: lines that must have come before it is over
-    two_queues: bool  # groups that ask the window, and beside them those that wait for their inputs
+    arrivals: np.ndarray  # int64 [gpu, phase]: lines that must have arrived before it is over
+    two_queues: bool  # one of groups that ask the window, another of groups that wait for their inputs
     needs: np.ndarray  # int64 [row of groups]: see KernelTable; empty with one queue
     beside: np.ndarray  # int64 [gpu, 2]: rows of groups in the second queue, first and one past the last
     waits: Records  # [row of groups]: see KernelTable; empty without signals
     raises: np.ndarray  # int64 [row of groups]: the same
     signals: np.ndarray  # int64 [gpu, 1 + signal]: counts at which each is set
-    adds_from: np.ndarray  # int64 [gpu]: first row of groups that add what came
+    adds_from: np.ndarray  # int64 [gpu]: first row of groups that add arrived parts
     ahead: int
     cached_loads: bool
     persistent: bool
@@ -63,8 +63,8 @@ class UnitWork(NamedTuple):
     end_cycles: float
     phase_launch_cycles: int  # from a phase's end to the next one's start
     released: bool  # each phase begins when another agent releases it
-    stream: int  # under which its accesses are counted, of memory.COMPUTE ...
-    peer_stream: int  # the same, of what it stores at peers, and loads to add what came
+    stream: int  # traffic class of its accesses, of memory.COMPUTE ...
+    peer_stream: int  # traffic class of stores at peers, and of loads of arrived parts
 
 
 _PLACE = Record(

@@ -1,4 +1,4 @@
-"""Start of a kernel's workgroups, what each waits for before its first load, and its end."""
+"""Start of a kernel's workgroups, their wait for signals before the first load, and their end."""
 
 import numpy as np
 
