@@ -58,10 +58,10 @@ def test_the_reports_cycles_are_the_rtls():
     times = page._task().run(lambda fraction: None)
     told = rows("today-signals-a-trigger*.csv")
     assert {what: (int(told[what][0]), int(told[what][1])) for what in list(told)[1:]} == {
-        "it is counted": (times.update_cycles[0], round(times.update_cycles[1])),
-        "an engine has it": (times.issue_cycles[0], round(times.issue_cycles[1])),
-        "its first line is asked for": (times.line_cycles[0], round(times.line_cycles[1])),
-        "its first line is read": (times.read_cycles[0], round(times.read_cycles[1]))}
+        "counted by the Tracker": (times.update_cycles[0], round(times.update_cycles[1])),
+        "given to an engine": (times.issue_cycles[0], round(times.issue_cycles[1])),
+        "first line requested": (times.line_cycles[0], round(times.line_cycles[1])),
+        "first line read": (times.read_cycles[0], round(times.read_cycles[1]))}
 
 
 @pytest.mark.slow
