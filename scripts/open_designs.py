@@ -130,11 +130,11 @@ class Coreblocks(Elaboratable):
     def elaborate(self, platform) -> Fragment:
         from coreblocks.core import Core
         from coreblocks.params.genparams import GenParams
-        from transactron import TransactionComponent
+        from transactron import TransactronContextComponent
         from transactron.utils import DependencyContext, DependencyManager
         with DependencyContext(DependencyManager()):
             core = Core(gen_params=GenParams(self._configuration))
-            return Fragment.get(TransactionComponent(core, dependency_manager=DependencyContext.get()), platform)
+            return Fragment.get(TransactronContextComponent(core, dependency_manager=DependencyContext.get()), platform)
 
 
 DESIGNS = LIBRARY | {
@@ -148,8 +148,8 @@ DESIGNS = LIBRARY | {
     "glasgow COBS encoder": of("glasgow.gateware.cobs", "Encoder"),
     "glasgow COBS decoder": of("glasgow.gateware.cobs", "Decoder"),
     "glasgow I2C initiator": lambda: _glasgow_pins("i2c", "I2CInitiator", ("scl", "sda"), 16),
-    "coreblocks, tiny": partial(Coreblocks, "tiny_core_config"),
-    "coreblocks, full": partial(Coreblocks, "full_core_config"),
+    "coreblocks, tiny": partial(Coreblocks, "tiny"),
+    "coreblocks, full": partial(Coreblocks, "full"),
 }
 
 

@@ -46,7 +46,11 @@ class UnsupportedDesign(Failure):
 
 
 class _FalseCycle(Exception):
-    """A cell, as a whole, depends on itself; its bits do not."""
+    """Cells, as wholes, depend on each other in a cycle; their bits do not. The first is where it was met."""
+
+    def __init__(self, cells: list[tuple[str, int]]) -> None:
+        super().__init__()
+        self.cells = cells
 
 
 def bit(node: int, number: int) -> Ref:
@@ -157,11 +161,13 @@ def _graphs(elaborated: Elaborated, groups: Groups, inner: str, pins: list[Decla
         try:
             graphs = _Converter(elaborated, fine, groups, inner).graphs
         except _FalseCycle as cycle:
-            module, index = cycle.args[0]
-            if cycle.args[0] in fine:
+            coarse = [cell for cell in cycle.cells if cell not in fine]
+            if not coarse:
+                module, index = cycle.cells[0]
                 raise UnsupportedDesign.at(elaborated.netlists[module].cells[index], module,
                                            "bits of this value depend on each other") from None
-            fine.add(cycle.args[0])
+            # One is often enough, and bits cost more time than words.
+            fine.update(coarse[:1] if coarse[0] == cycle.cells[0] else coarse)
         else:
             graphs.pins = pins + [DeclaredPort("input", path, path, signal)
                                   for path, signal in elaborated.signals.items() if ("input", path) in graphs.ports]
@@ -196,7 +202,7 @@ class _Converter:
         self._scopes: dict[str, _Scope] = {}  #: of modules that are graphs of their own
         self._where: list[tuple[_Scope, int]] = []  #: of instances: the scope and the cell
         self._pending: list = []  #: what is still to be followed
-        self._busy: set[tuple[int, int, int]] = set()
+        self._busy: dict[tuple[int, int, int], tuple[str, int]] = {}  #: parts that depend on the next: their cells
         self._interned: dict[tuple[int, Node], int] = {}
         cells = {name: len(netlist.cells) for name, netlist in elaborated.netlists.items()}
         self._cells: dict[str, int] = {}
@@ -423,7 +429,9 @@ class _Converter:
                 return list(range(len(cell.inputs)))
             case _nir.Matches():
                 return [0]
-            case _nir.Part() | _nir.AsyncReadPort() | _nir.SyncReadPort():
+            case _nir.AsyncReadPort() | _nir.SyncReadPort():
+                return list(range(0, cell.width, WORD))
+            case _nir.Part():
                 width, cuts = cell.width, {0}
             case _nir.Instance():
                 cuts = {start + i for start, width in cell.ports_o.values() for i in range(0, width, WORD)}
@@ -444,14 +452,14 @@ class _Converter:
             return value
         key = id(scope), index, part
         if key in self._busy:
-            raise _FalseCycle((scope.module, index))
-        self._busy.add(key)
+            raise _FalseCycle(list(self._busy.values())[list(self._busy).index(key):])
+        self._busy[key] = scope.module, index
         cell = scope.netlist.cells[index]
         first = cuts[part]
         end = cuts[part + 1] if part + 1 < len(cuts) else None
         value = self._convert(scope, index, cell, first, end)
         scope.values[index, part] = value
-        self._busy.discard(key)
+        del self._busy[key]
         return value
 
     def _convert(self, scope: _Scope, index: int, cell: _nir.Cell, first: int, end: int | None) -> Value:

@@ -204,6 +204,38 @@ def test_values_of_any_width(width, seed):
         np.testing.assert_array_equal(compiled.run(stimulus), amaranth.run(stimulus))
 
 
+class Ripple(wiring.Component):
+    """Values whose bits depend on lower bits of each other, and never on themselves."""
+
+    a: In(8)
+    b: In(8)
+    masked: Out(8)
+    assigned: Out(8)
+    data: Out(70)
+    address: Out(8)
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        a, b, carry, chosen = self.a, self.b, Signal(8), Signal(8)
+        m.d.comb += [carry.eq(Cat(a[0], self.masked[:7]) ^ a), self.masked.eq(carry | b), self.assigned.eq(a)]
+        with m.If(b[0]):
+            m.d.comb += chosen.eq(Cat(a[1], self.assigned[:7]))
+        with m.If(b[1]):
+            m.d.comb += self.assigned.eq(chosen)
+        m.submodules.table = table = memory.Memory(shape=70, depth=8, init=[n * 0x123456789abcdef12 for n in range(8)])
+        read = table.read_port(domain="comb")
+        m.d.comb += [self.data.eq(read.data), read.addr.eq(self.address[:3]),
+                     self.address.eq(Cat(a[:3], read.data[1], read.data[62:66]) ^ b)]
+        return m
+
+
+def test_bits_that_depend_on_bits_of_several_values(seed):
+    design = build_component(Ripple, "ripple")
+    stimulus = random_stimulus(design.ports, 200, seed)
+    with Simulator(design) as compiled, AmaranthBackend(Ripple(), design.ports) as amaranth:
+        np.testing.assert_array_equal(compiled.run(stimulus), amaranth.run(stimulus))
+
+
 class Clocked(wiring.Component):
     """A register with a clock of some kind."""
 
