@@ -15,7 +15,6 @@ Rows are the output's (tokens), columns its width. There are 3 models of a tile'
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import ceil, sqrt
-from operator import itemgetter
 
 import numpy as np
 
@@ -218,21 +217,24 @@ def grouped_kernel(machine: Machine, rows: tuple[int, ...], n: int, k: int, widt
     flop_per_ns = 1e3 * peak * sustained / machine.gpu.compute_units
     memory_share = memory / machine.gpu.compute_units
     memory_ns, clusters = shape.compulsory_bytes(bytes_, len(rows)) / memory, max(1, units // kernels.cluster)
-    candidates = []
+    parts = [(split, depth, _sums_ns(shape, split, memory, kernels.next_ns + kernels.tile_ns))
+             for split in (kernels.split_k if len(rows) == 1 else (1,))
+             if (depth := ceil(k / split)) >= 128 or split == 1]
+    cluster, fixed_ns, unit_bytes_per_ns = kernels.cluster, kernels.tile_ns, kernels.unit_bytes_per_ns
+    best_ns, best = 0.0, None
     for tile_m, tile_n in (kernels.fp8_shapes if width == "fp8" else ()) or kernels.shapes:
-        for split in kernels.split_k if len(rows) == 1 else (1,):
-            depth = ceil(k / split)
-            if split > 1 and depth < 128:
-                continue
-            loop = max(2 * tile_m * tile_n * depth / flop_per_ns,
-                       bytes_ * (tile_m + tile_n) * depth / kernels.unit_bytes_per_ns)
-            stores = kernels.shown_stores * OPERAND_BYTES * tile_m * tile_n / memory_share
-            tiles = sum(ceil(one / tile_m) for one in rows) * ceil(n / tile_n) * split
-            tile_ns = loop + kernels.tile_ns + stores
-            sum_ns = _sums_ns(shape, split, memory, kernels.next_ns + kernels.tile_ns)
-            ns = max(ceil(ceil(tiles / kernels.cluster) / clusters) * tile_ns, memory_ns) + sum_ns  # its `ns`, sooner
-            candidates.append((ns, (tile_m, tile_n), split, tiles, tile_ns, sum_ns))
-    _, tile, split, tiles, tile_ns, sum_ns = min(candidates, key=itemgetter(0))
+        flop, loaded_bytes = 2 * tile_m * tile_n, bytes_ * (tile_m + tile_n)
+        stores = kernels.shown_stores * OPERAND_BYTES * tile_m * tile_n / memory_share
+        output_tiles = sum([ceil(one / tile_m) for one in rows]) * ceil(n / tile_n)
+        for split, depth, sum_ns in parts:
+            tiles = output_tiles * split
+            loop = max(flop * depth / flop_per_ns, loaded_bytes * depth / unit_bytes_per_ns)
+            tile_ns = loop + fixed_ns + stores
+            ns = max(ceil(ceil(tiles / cluster) / clusters) * tile_ns, memory_ns) + sum_ns  # its `ns`, sooner
+            if best is None or ns < best_ns:
+                best_ns, best = ns, ((tile_m, tile_n), split, tiles, tile_ns, sum_ns)
+    assert best is not None
+    tile, split, tiles, tile_ns, sum_ns = best
     return GemmKernel(shape, tile, split, tiles, units, tile_ns, sum_ns, memory_ns, kernels.cluster,
                       kernels.dealt_rounds, sustained)
 
