@@ -11,13 +11,18 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
+from t3sim.base import STARTED_NS
 from t3sim.base.errors import BadInput, Failure
 from t3sim.base.numerals import decimal
+from t3sim.base.places import source_folders
 from t3sim.base.streams import say
 from t3sim.base.user_cache import cache_folder, make_folder, refuse_shared, stand_in, takes_files
 
@@ -80,6 +85,63 @@ def _entry(root: Path, key: str, make: Callable[[Path], None]) -> Path:
             os.replace(folder, entry)
         evict(root, limit_bytes(), keep=entry)
     return entry
+
+
+def kept(name: str, make: Callable[[], Any]) -> Any:
+    """Return what `make` makes, as JSON gives it back; it must depend on the package alone.
+
+    The user's cache keeps it until a file of the package changes, or the packages that are installed. Nothing is read
+    or kept where other distributions add parts, in a process that may run older sources, or in a cache that is refused.
+    """
+    try:
+        folder = None if (state := _package_state()) is None else cache_folder() / f"lists-{state}"
+    except BadInput:
+        folder = None
+    if folder is None:
+        return json.loads(json.dumps(make()))
+    path = folder / f"{name}.json"
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+        text_digest, content = path.read_text(encoding="utf-8").split("\n", 1)
+        if text_digest == digest(content):
+            os.utime(folder)  # in use: others go first when room is short
+            return json.loads(content)
+    from t3sim.base.output import write_whole
+
+    content = json.dumps(make())
+    with contextlib.suppress(OSError):
+        make_folder(folder)
+        write_whole(path, f"{digest(content)}\n{content}")
+    return json.loads(content)
+
+
+@cache
+def _package_state() -> str | None:
+    """Return a digest of the package's files and of the installed packages; None if others decide, too."""
+    from importlib.metadata import entry_points, version
+
+    try:
+        if any(group.startswith("t3sim.") for group in entry_points().groups):
+            return None
+        state = [sys.version, version("t3sim")]
+        state += [f"{folder} {os.stat(folder).st_mtime_ns}" for folder in sys.path if folder.endswith("-packages")]
+        for folder in source_folders().values():
+            for file in _files(str(folder)):
+                status = file.stat()
+                if max(status.st_ctime_ns, status.st_mtime_ns) >= STARTED_NS:
+                    return None
+                state.append(f"{file.path} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}")
+    except Exception:  # metadata or files that cannot be read: what needs them says so
+        return None
+    return digest(*sorted(state))
+
+
+def _files(folder: str) -> Iterator[os.DirEntry[str]]:
+    with os.scandir(folder) as inside:
+        for one in inside:
+            if not one.is_dir():
+                yield one
+            elif one.name != "__pycache__":
+                yield from _files(one.path)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """The processor, and the cores and memory that this process may use."""
 
-import multiprocessing
 import os
 import platform
 import resource
@@ -12,6 +11,8 @@ def cores() -> int:
 
     It is one in a process of a pool, which has one for every core already.
     """
+    import multiprocessing  # takes longer than all else of this file, and few commands start processes
+
     if multiprocessing.parent_process() is not None:
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -12,7 +12,7 @@ _KINDS = {"library": "RTL, compiled", "code": "C++ of a component", "verilog": "
           "loops": "loops of the models, compiled", "cocotb": "simulations for cocotb (Verilator)",
           "icarus": "simulations for cocotb (Icarus)", "mutants": "mutants of a netlist",
           "mistakes": "mistakes in a source", "results": "results of kernels",
-          "imports": "lists of the sources that run",
+          "imports": "lists of the sources that run", "lists": "lists and errors of the package",
           "netlist": "netlists of standard cells", "ecp5": "netlists of an FPGA"}
 
 

@@ -15,7 +15,9 @@ def machines(
 ) -> None:
     """List the machines of the package, the commands that each serves, and the sections that each command needs."""
 
-    content = _by_level() if machine is None else _capacities(machine)
+    from t3sim.base.cache import kept
+
+    content = kept("machines", _by_level) if machine is None else _capacities(machine)
     if not write_results(content, json):
         return
     from t3sim.base.console import output_console

@@ -1,5 +1,8 @@
 """`t3 techniques`: the mechanisms of `t3 run` and `t3 overlap`, the level on which each runs, and what with."""
 
+from types import SimpleNamespace
+from typing import Any
+
 from t3sim.commands.options import JsonOption, write_results
 
 #: Of each level: the key and the values that JSON has for it, and how the table names it.
@@ -16,10 +19,10 @@ def techniques(json: JsonOption = None) -> None:
     from rich import box
     from rich.table import Column, Table
 
+    from t3sim.base.cache import kept
     from t3sim.base.console import output_console
-    from t3sim.mechanisms.table import every_mechanism
 
-    rows = every_mechanism()
+    rows = [SimpleNamespace(**row) for row in kept("techniques", _rows)]
     content = {key: {row.name: {name: getattr(row, name) for name in names} for row in rows if row.level == level}
                for level, (key, names, _) in _LEVELS.items()}
     if not write_results(content, json):
@@ -34,3 +37,9 @@ def techniques(json: JsonOption = None) -> None:
     output_console().print(table)
     print("* default. Command of each level: cycle `t3 run`, event `t3 run --level event`, library `t3 overlap`\n"
           "  (experts: `t3 overlap --expert-parallel`).")
+
+
+def _rows() -> list[dict[str, Any]]:
+    from t3sim.mechanisms.table import every_mechanism
+
+    return [row._asdict() for row in every_mechanism()]

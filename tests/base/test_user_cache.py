@@ -1,6 +1,8 @@
 """The cache: where it is, what goes when it grows, and that nothing needs it to work."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -208,3 +210,128 @@ def test_what_is_made_is_the_users_alone(folder):
         os.umask(before)
     assert [path.stat().st_mode & 0o777 for path in (folder, entry)] == [0o700, 0o700]
     assert cache_folder() == folder
+
+
+#: Answers a command; says on standard error which modules it took.
+_ANSWERS = """
+import sys
+from t3sim import cli
+code = cli.main(sys.argv[1:])
+print(*(name for name in ("t3sim.machine.load", "t3sim.mechanisms.table", "t3sim.analytic.validation.fit", "numpy")
+        if name in sys.modules), file=sys.stderr)
+sys.exit(code)
+"""
+
+
+class Copy:
+    """A copy of the package with a cache of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.cache = folder, folder / "cache"
+        for name, there in (("sim_models", "t3sim"), ("rtl", "t3sim/rtl")):
+            shutil.copytree(ROOT / name, folder / there, ignore=shutil.ignore_patterns("__pycache__"))
+
+    def edit(self, file: str, before: str, after: str) -> None:
+        path = self.folder / "t3sim" / file
+        text = path.read_text()
+        assert text.count(before) == 1
+        path.write_text(text.replace(before, after))
+
+    def run(self, program: str, *words: str, cache: Path | None = None) -> subprocess.CompletedProcess:
+        environment = os.environ | {"PYTHONPATH": str(self.folder), "T3_CACHE": str(cache or self.cache),
+                                    "PYTHONDONTWRITEBYTECODE": ""}
+        ran = subprocess.run([sys.executable, "-c", program, *words], cwd=self.folder, env=environment, text=True,
+                             capture_output=True, timeout=100)
+        assert ran.returncode == 0, ran.stderr
+        return ran
+
+    def answer(self, *words: str, cache: Path | None = None) -> tuple[dict, list[str]]:
+        """Return a command's JSON, and the modules that it took."""
+        ran = self.run(_ANSWERS, *words, "--json", "-", cache=cache)
+        return json.loads(ran.stdout), ran.stderr.split()
+
+    def kept(self) -> list[Path]:
+        return sorted(self.cache.glob("lists-*/*"))
+
+
+@pytest.fixture
+def copy(tmp_path) -> Copy:
+    return Copy(tmp_path)
+
+
+@pytest.mark.long
+def test_lists_are_kept_until_the_package_is_edited(copy):
+    first, modules = copy.answer("machines")
+    assert "t3sim.machine.load" in modules
+    second, modules = copy.answer("machines")
+    assert second == first and not modules
+    copy.edit("machine/machines/mi210.toml", "# Nodes of AMD", "# Edited nodes of AMD")
+    edited, _ = copy.answer("machines")
+    assert edited["the closed form"]["machines"]["mi210"].startswith("Edited nodes of AMD")
+    listed, modules = copy.answer("techniques")
+    assert "t3sim.mechanisms.table" in modules
+    again, modules = copy.answer("techniques")
+    assert again == listed and not modules
+    copy.edit("mechanisms/sequential.py", "GEMM, then reduce-scatter, then", "GEMM, reduce-scatter, then")
+    edited = copy.answer("techniques")[0]["techniques"]["sequential"]
+    assert edited["title"] != listed["techniques"]["sequential"]["title"]
+    assert len(copy.kept()) == 4
+
+
+@pytest.mark.long
+def test_errors_of_rows_are_kept_until_a_constant_or_a_row_is_edited(copy):
+    first, second = (copy.answer("overlap", "--machine", "mi300x")[0] for _ in range(2))
+    assert first == second and first["expected_error"]["rows"]
+    assert any(path.name == "rows-mi300x.json" for path in copy.kept())
+    copy.edit("analytic/gemm.py", "flop_per_ns = 1e3 * peak", "flop_per_ns = 1.1e3 * peak")
+    edited = copy.answer("overlap", "--machine", "mi300x")[0]
+    assert edited["expected_error"]["rows"] == first["expected_error"]["rows"]
+    assert edited["expected_error"]["mean_abs_error"] != first["expected_error"]["mean_abs_error"]
+
+
+@pytest.mark.long
+def test_lists_are_made_anew_where_they_cannot_be_kept_or_are_damaged(copy, tmp_path):
+    (shared := tmp_path / "shared").mkdir()
+    shared.chmod(0o777)
+    (file := tmp_path / "file").write_text("")
+    first, _ = copy.answer("machines")
+    for other in (shared, file / "inside"):
+        for _ in range(2):
+            again, modules = copy.answer("machines", cache=other)
+            assert again == first and "t3sim.machine.load" in modules
+    assert not list(shared.iterdir())
+    path, = copy.kept()
+    whole = path.read_text()
+    for damaged in (whole[:-9], whole.replace("mi210", "mi211"), "", "null"):
+        path.write_text(damaged)
+        assert copy.answer("machines")[0] == first and path.read_text() == whole
+
+
+@pytest.mark.long
+def test_a_process_that_may_run_older_sources_keeps_nothing(copy):
+    program = """
+import os, time
+from pathlib import Path
+import t3sim.base
+time.sleep(0.05)
+os.utime(Path(t3sim.__file__).parent / "cli.py")
+from t3sim.base.cache import kept
+assert kept("answer", lambda: (1, {2: 0.1})) == [1, {"2": 0.1}]
+"""
+    copy.run(program)
+    assert not copy.kept()
+    copy.run(program.replace("os.utime", "str"))
+    assert [path.name for path in copy.kept()] == ["answer.json"]
+
+
+@pytest.mark.long
+def test_nothing_is_kept_where_another_distribution_adds_parts(copy):
+    metadata = copy.folder / "my_parts-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: my_parts\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[t3sim.techniques]\nmine = my_parts:MINE\n")
+    copy.answer("machines")
+    assert not copy.kept()
+    (metadata / "entry_points.txt").write_text("[others]\nmine = my_parts:MINE\n")
+    copy.answer("machines")
+    assert copy.kept()

@@ -641,7 +641,7 @@ class Finder:
 sys.meta_path.insert(0, Finder())
 from t3sim.cli import main
 assert not {{"typer", "numpy", "t3sim.commands"}} & sys.modules.keys(), "imported before a signal ends it in a line"
-sys.exit(main(["techniques"]))
+sys.exit(main(["overlap"]))
 """
 
 

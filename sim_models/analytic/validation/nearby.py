@@ -15,10 +15,10 @@ from t3sim.analytic.gemm import width_of
 from t3sim.analytic.libraries.collectives import library_collective
 from t3sim.analytic.libraries.prompts import model_of
 from t3sim.analytic.validation.answers import mechanism_of
-from t3sim.analytic.validation.comparison import Compared, compare
+from t3sim.analytic.validation.comparison import Compared, compare, own_comparison
 from t3sim.analytic.validation.fit import answer_without_source, rows_by_machine
 from t3sim.analytic.validation.machines import MACHINES, loaded
-from t3sim.analytic.validation.readers import band, own_rows
+from t3sim.analytic.validation.readers import band
 from t3sim.analytic.validation.requests import (
     Collective,
     ExpertsExchange,
@@ -29,6 +29,7 @@ from t3sim.analytic.validation.requests import (
     Request,
     Training,
 )
+from t3sim.base.cache import digest, kept
 from t3sim.machine import Machine
 from t3sim.machine.files import PRESETS
 
@@ -46,7 +47,7 @@ def error_near(machine: Machine, requests: Iterable[Request]) -> dict[str, Any] 
     Near: of the same kind, library and number of GPUs, and of a size within a factor of two.
     """
     requests, name = list(requests), measured_name(machine)
-    return _summary([row for row in _rows(name) if any(_near(one, _as_collective(row.row.ask), name)
+    return _summary([row for row in own_comparison(name) if any(_near(one, _as_collective(row.row.ask), name)
                                                        for one in requests)])
 
 
@@ -107,8 +108,11 @@ def _nine_of_ten(errors: Sequence[float]) -> float:
 @cache
 def _errors(machine: str, kind: str) -> tuple[float, ...]:
     """Return the errors of a machine's rows of a kind, each answered without its source, as logarithms."""
-    rows = [row for row in rows_by_machine().get(machine, ()) if _kind(row.ask) == kind]
-    return _logarithms(compare(rows, machine).rows)
+    def make() -> tuple[float, ...]:
+        return _logarithms(compare([row for row in rows_by_machine().get(machine, ()) if _kind(row.ask) == kind],
+                                   machine).rows)
+
+    return tuple(kept(f"errors-{machine}-{digest(kind)}", make))
 
 
 def _logarithms(rows: Iterable[Compared]) -> tuple[float, ...]:
@@ -134,11 +138,6 @@ def _kind(request: Request) -> str:
     if isinstance(request, OverlapRequest | Norm):
         return "fused operator" if request.part in ("fused", "simple fusion") else f"part: {request.part}"
     return "send and receive" if isinstance(request, Collective) else _KINDS.get(type(request), type(request).__name__)
-
-
-@cache
-def _rows(machine: str) -> tuple[Compared, ...]:
-    return compare(own_rows(), machine).rows if machine in MACHINES else ()
 
 
 def _as_collective(request: Request) -> Request:
@@ -229,8 +228,10 @@ def _prompts(machine: str) -> tuple[Compared, ...]:
     """Return a machine's measured prompts beside whole iterations, not beside their layers alone."""
     rows = [row for row in rows_by_machine().get(machine, ()) if isinstance(row.ask, Prompt)
             and row.ask.way == "baseline" and model_of(row.ask.model)]
-    return tuple(Compared(row, machine, _prompt_ns(row.ask, loaded(machine)), False,
-                          answer_without_source(row.ask, machine, row.source, _prompt_ns)) for row in rows)
+    answers = kept(f"prompts-{machine}", lambda: [
+        (_prompt_ns(row.ask, loaded(machine)), False, answer_without_source(row.ask, machine, row.source, _prompt_ns))
+        for row in rows])
+    return tuple(Compared(row, machine, *answer) for row, answer in zip(rows, answers))
 
 
 def _prompt_ns(ask: Prompt, machine: Machine) -> float:
