@@ -40,6 +40,16 @@ def test_constants_of_a_box_are_found_again(noise):
     assert set(result.undetermined).isdisjoint(result.values)
 
 
+def test_the_host_of_a_log_is_the_one_that_is_fitted():
+    """One thread that calls for 8 GPUs says nothing of a framework's process."""
+    box, asks = with_constants(H100, {"rings.thread_call_ns": 6_000.0}), [
+        replace(ask, algorithm="8 GPUs per thread") for ask in COLLECTIVES]
+    result = calibrate(H100, [Measured("mine", "H100", "collective", str(ask), ask, answer_on(ask, box))
+                              for ask in asks])
+    assert result.values["rings.thread_call_ns"] == pytest.approx(6_000.0, rel=0.02)
+    assert "rings.call_ns" in result.undetermined
+
+
 def test_rows_of_one_request_are_held_out_together():
     """Else a row's own repetition would answer for it."""
     once = [row for row in rows(0.3) if row.quantity == "GEMM"][:3]

@@ -77,7 +77,8 @@ def test_a_machine_without_a_source_has_nothing_of_it():
             if key in kept:
                 assert constant(machine, key) == constant(loaded(owner), key)
     machine, kept = without_source("Azure/AI-benchmarking-guide", "h100-sxm")
-    assert not kept and machine.rings.call_ns > H100.rings.call_ns, "Vidur's hosts are slower than Azure's"
+    assert not kept and machine.rings.thread_call_ns == 4200.0 != H100.rings.thread_call_ns, "another host's"
+    assert machine.rings.call_ns == H100.rings.call_ns, "one thread calls for all GPUs in Azure's program"
     assert machine.rings.in_switch_base_ns < 0.6 * H100.rings.in_switch_base_ns, "NCCL's 25 us"
     child, _ = without_source("microsoft/tokenweave", "h200-sxm")
     assert child.sharing.steady_share == 0.90 != loaded("h200-sxm").sharing.steady_share, "what it inherits, too"
@@ -87,7 +88,7 @@ def test_a_machine_without_a_source_has_nothing_of_it():
     kept_own, _ = without_source("microsoft/tokenweave", "gb200")
     assert kept_own.rings == loaded("gb200").rings, "what it does not inherit"
     others, _ = without_source("Vidur", "h100-sxm")
-    assert others.rings.call_ns > 25_000, "hosts of GB200s, which have a constant of their own, say nothing"
+    assert others.rings.call_ns > 25_000, "a framework's calls on H200s"
     assert without_source("nobody", "h100-sxm") == (H100, frozenset())
 
 
@@ -107,7 +108,8 @@ def test_rows_of_a_source_that_cannot_be_left_out_have_no_error():
 def test_headline_errors_are_larger_than_those_of_rows_that_shaped_the_model():
     rows = [one for one in own_rows() if getattr(one, "quantity", "").startswith("collective")]
     for one in compare(rows).grouped("quantity").values():
-        assert one["without_source"]["mean_abs_error"] > 1.5 * one["mean_abs_error"]
+        assert one["without_source"]["mean_abs_error"] > one["mean_abs_error"]
+        assert one["without_source"]["mean_abs_error"] > 1.5 * one["fitted"]["mean_abs_error"]
         assert one["without_source"]["rows"] + one["without_source"]["kept"] == one["rows"]
 
 

@@ -58,6 +58,9 @@ def test_a_library_does_what_its_setup_allows_whatever_its_name():
     queued, graph = (ns(f"NCCL, {words}", 4096) for words in ("calls queued", "CUDA graph"))
     assert queued - graph == pytest.approx(H100.rings.launch_ns) and queued < H100.rings.call_ns
     assert ns("NCCL, registered windows, CUDA graph", 4096) < graph
+    threads = [ns(f"NCCL, {gpus} GPUs per thread", 4096) for gpus in (1, 8, 16)]
+    assert threads == [queued, 8 * H100.rings.thread_call_ns, 16 * H100.rings.thread_call_ns], "GPU after GPU"
+    assert ns("NCCL, 8 GPUs per thread", 512 * MB) == ns("NCCL, calls queued", 512 * MB), "the host is ahead"
     assert ns("NCCL, registered windows", 4096) == H100.rings.call_ns, "the host does not call faster"
 
 

@@ -310,6 +310,17 @@ def test_logs_of_real_runs(text, kind, gpus, nodes, library):
         (kind, gpus, nodes, library, 61_770), (kind, gpus, nodes, library, 70_000)]
 
 
+@pytest.mark.parametrize(("line", "setup"), [
+    ("nThread 1 nGpus 1 ", ""), ("nThread 1 nGpus 8 ", "8 GPUs per thread"),
+    ("nThread 2 nGpus 4 ", "4 GPUs per thread"),
+    ("nThread 1 nGpus 8 agg iters: 1 graph: 10 ", "8 GPUs per thread, CUDA graph")])
+def test_a_log_says_how_its_program_calls(line, setup):
+    text = _rccl().replace("nThread 1 nGpus 1 ", line).replace("validation: 1 graph: 0", "validation: 1")
+    assert {one.ask.algorithm for one in read_log(text, "a.log")} == {setup}
+    mixed = read_log(f"{text}{_rccl()}", "a.log")
+    assert [one.ask.algorithm for one in mixed] == [setup, setup, "", ""], "each test for itself"
+
+
 @pytest.mark.parametrize(("columns", "read"), [
     ("sum  -1  1234  18.64  18.64  0", 1234e3), ("sum  -1  56.26  18.64  18.64  N/A", 56260),
     ("sum  56.26  18.64  18.64  4e-07", 56260), ("sum  1234  18.64  18.64  4e-07", 1234e3),

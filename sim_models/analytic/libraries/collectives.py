@@ -41,7 +41,8 @@ _NAMED = (("multicast", r"multimem|multicast"),
 #: Words of an algorithm, its protocol and its setup that have a meaning here, or none for the time.
 _ALGORITHMS = re.compile(
     r"\b(?:nvls|multimem|multicast|ring|tree|ll|ll128|simple|(?:one|two)-shot|direct|symmetric|custom|kernel \d+|proxy"
-    r"|registered windows|cuda graph|cumem off|calls queued|(?:poison )?flags|sdma|copy engines?|zero.?cta|ce"
+    r"|registered windows|cuda graph|cumem off|calls queued|\d{1,3} gpus? per thread|(?:poison )?flags|sdma"
+    r"|copy engines?|zero.?cta|ce"
     r"|\d+ (?:ctas?|thread blocks?|blocks?|sms?|channels)|default|nccl default|tuned|baseline|before|as printed)\b")
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv")
 WAYS = ("ring", "direct")  #: of Track & Trigger
@@ -143,7 +144,8 @@ def _vendor(machine: Machine, kind: str, gpus: int, size: float, nodes: int, wor
     """Return the vendor's library's choice.
 
     Of its setup, in the words of a source: kernels over symmetric memory need buffers in registered windows, those in
-    the switch memory that the library may allocate by cuMem, and a CUDA graph or a queue of calls hides the host.
+    the switch memory that the library may allocate by cuMem. A CUDA graph or a queue of calls hides the host, and a
+    thread that calls for several GPUs takes its time for each.
     """
     times_ns: dict[str, float] = {}
     if kind == "all_to_all":
@@ -168,8 +170,14 @@ def _vendor(machine: Machine, kind: str, gpus: int, size: float, nodes: int, wor
     algorithm = min(times_ns, key=times_ns.__getitem__)
     if "cuda graph" in words:
         return Chosen(algorithm, times_ns[algorithm])
-    ns = machine.rings.launch_ns + times_ns[algorithm]
-    return Chosen(algorithm, ns if "queued" in words else max(machine.rings.call_ns, ns))
+    return Chosen(algorithm, max(_host_ns(machine, words), machine.rings.launch_ns + times_ns[algorithm]))
+
+
+def _host_ns(machine: Machine, words: str) -> float:
+    """Return the time from one call of the host to the next."""
+    if thread := re.search(r"(\d{1,3}) gpus? per thread", words):
+        return int(thread[1]) * machine.rings.thread_call_ns
+    return 0.0 if "queued" in words else machine.rings.call_ns
 
 
 def direct_ns(machine: Machine, kind: str, gpus: int, size: float) -> float:

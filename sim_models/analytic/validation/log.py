@@ -12,6 +12,7 @@ from t3sim.analytic.validation.readers import MB, size_name
 from t3sim.analytic.validation.requests import BadRows, Collective, Measured, Unread
 from t3sim.base.errors import shown
 
+_SETUP = re.compile(r"\bnThread\s+\d{1,6}\s+nGpus\s+(\d{1,3})\b(?:.*\bgraph: (\d))?")
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _RANK = re.compile(r"#\s+Rank\s+(\d{1,9})(?:\s+Group\s+(\d+))?\b.*\bon\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*\S)?")
 _HEADER = re.compile(r"#\s+(?:size|bytes)\s+(?:count|N)\s+type\b.*")
@@ -34,6 +35,8 @@ class _LogTest:
     tests: list[str]
     hosts: dict[tuple[str | None, int], str]  #: by group and rank
     gpu: str | None
+    thread_gpus: int = 1  #: GPUs that a thread calls for
+    graph: bool = False  #: its calls are replayed
     named: bool = False  #: by its own lines, not by those of the table before
     ranked: bool = False
     headed: bool = False
@@ -50,10 +53,12 @@ def read_log(text: str, name: str, gpu: str | None = None) -> list[Measured | Un
         line, position, table = _COLOUR.sub("", coloured), f"{name}, line {number}", tables[-1]
         rank, header, tests = _RANK.search(line), _HEADER.search(line), _TEST.findall(line)
         if table.results and (rank or header or "nThread" in line or tests and "concluded" not in line):
-            table = _LogTest(table.tests, table.hosts, table.gpu)
+            table = _LogTest(table.tests, table.hosts, table.gpu, table.thread_gpus, table.graph)
             tables.append(table)
         if "nThread" in line:
             table.ranked = False  # of a test that ended before its results
+            if setup := _SETUP.search(line):
+                table.thread_gpus, table.graph = int(setup[1]), setup[2] not in (None, "0")
         if tests:
             table.tests, table.named = tests, True
         if header:
@@ -132,6 +137,8 @@ def _rows(table: _LogTest, name: str, library: str) -> list[Measured | Unread]:
     kind, nodes_of = _KINDS[test], f" of {nodes} nodes" if nodes > 1 else ""
     guess = f" (a guess, or {' or '.join(others)})" if others else ""  # no line names the test
     group_of = f", one of {groups} groups" if groups > 1 else ""
+    setup = ", ".join([*([f"{table.thread_gpus} GPUs per thread"] if table.thread_gpus > 1 else []),
+                       *(["CUDA graph"] if table.graph else [])])
     rows: list[Measured | Unread] = []
     for position, size, _, (us, *others_read) in lines:
         scenario = f"{kind}{guess} on {gpus} GPUs{nodes_of}{group_of}, {size_name(size)}"
@@ -142,5 +149,5 @@ def _rows(table: _LogTest, name: str, library: str) -> list[Measured | Unread]:
         else:
             quantity = "collective from 1 MB" if size >= MB else "collective below 1 MB"
             rows.append(Measured(name, gpu, "send and receive" if kind == "send_recv" else quantity, scenario,
-                                 Collective(kind, gpus, nodes, size, library), 1e3 * us, name))
+                                 Collective(kind, gpus, nodes, size, library, setup), 1e3 * us, name))
     return rows
