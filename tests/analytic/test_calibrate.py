@@ -2,15 +2,18 @@
 
 import csv
 import random
+import re
 from dataclasses import replace
 
 import pytest
 
 from t3sim import cli
 from t3sim.analytic.validation.answers import answer_on
-from t3sim.analytic.validation.calibration import calibrate
+from t3sim.analytic.validation.calibration import calibrate, calibrated
+from t3sim.analytic.validation.comparison import compare
 from t3sim.analytic.validation.fit import with_constants
 from t3sim.analytic.validation.machines import loaded
+from t3sim.analytic.validation.page import write_page
 from t3sim.analytic.validation.readers import own_rows
 from t3sim.analytic.validation.requests import Beside, Collective, Crowded, GemmRequest, Measured, Ratio
 from t3sim.base.errors import BadInput
@@ -48,6 +51,23 @@ def test_the_host_of_a_log_is_the_one_that_is_fitted():
                               for ask in asks])
     assert result.values["rings.thread_call_ns"] == pytest.approx(6_000.0, rel=0.02)
     assert "rings.call_ns" in result.undetermined
+
+
+def test_a_page_has_the_error_of_a_machine_calibrated_to_each_source(tmp_path):
+    """Over the rows of all sources that have enough, each held out of its source's fit."""
+    gemms = [row for row in rows() if row.quantity == "GEMM"]
+    noisy = [replace(row, source="other", ns=row.ns * (1 + 0.2 * (-1) ** place)) for place, row in enumerate(gemms)]
+    alone = [calibrate(H100, some).errors[0] for some in (gemms, noisy)]
+    both = calibrated([(row, "h100-sxm") for row in (*gemms, *noisy)])["GEMM"]
+    assert both.rows == 18 and both.held_out == pytest.approx((alone[0].held_out + alone[1].held_out) / 2)
+    assert both.worst == max(one.worst for one in alone) and alone[0].held_out < 0.02 < 0.1 < alone[1].held_out
+    assert not calibrated([(row, "h100-sxm") for row in gemms[:8]]), "too few to say"
+    write_page(tmp_path, compare(gemms))
+    page, (line,) = (tmp_path / "validation.md").read_text(), [
+        row for row in csv.DictReader((tmp_path / "validation.csv").open(newline="")) if row["of"] == "GEMM"]
+    assert line["calibrated rows"] == "9" and float(line["calibrated mean error"]) < 2
+    table = page.split("## Machines calibrated to a source\n")[1].split("\n## ")[0]
+    assert re.search(r"^\| GEMM \| 9 \| .* \| mean 6 % \| reached \|$", table, re.MULTILINE)
 
 
 def test_rows_of_one_request_are_held_out_together():

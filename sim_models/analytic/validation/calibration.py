@@ -4,6 +4,7 @@ Times determine rates and latencies. How much one kernel slows another down dete
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -11,9 +12,22 @@ from math import log, sqrt
 from statistics import fmean, stdev
 
 from t3sim.analytic.validation.answers import answer_on, check_rate
-from t3sim.analytic.validation.fit import constant, constants_by_rows, fit, with_constants
-from t3sim.analytic.validation.machines import MACHINES, machine_of
-from t3sim.analytic.validation.requests import Beside, Measured, NotExpressible, Ratio, Read, Request, Slowdown, Steady
+from t3sim.analytic.validation.fit import constant, constants_by_rows, fit, source_of, with_constants
+from t3sim.analytic.validation.machines import MACHINES, loaded, machine_of
+from t3sim.analytic.validation.requests import (
+    Beside,
+    Collective,
+    ExpertsExchange,
+    GemmRequest,
+    Measured,
+    NotExpressible,
+    OverlapRequest,
+    Ratio,
+    Read,
+    Request,
+    Slowdown,
+    Steady,
+)
 from t3sim.base.errors import BadInput
 from t3sim.machine import Machine
 
@@ -26,6 +40,7 @@ _CONTENTION: tuple[tuple[tuple[str, ...], tuple[tuple[float, ...], ...]], ...] =
     (("sharing.copier_requests",), tuple(product(2 ** (power / 4) for power in range(-8, 9)))),
     (("sharing.power_share",), tuple(product(percent / 100 for percent in range(31)))))
 _KEYS_OF_CONTENTION = tuple(key for keys, _ in _CONTENTION for key in keys)
+_FEWEST_OF_SOURCE = 9  #: rows from which on a source's machine is calibrated
 _FEWEST = 10  #: requests from which on rows of contention determine its constants
 _BETTER = 0.95  #: of the mean error of a value, from which on another one is taken
 
@@ -120,6 +135,32 @@ def calibrate(machine: Machine, read: Sequence[Read]) -> Calibration:
     misses = sorted(((row, _error(row, calibrated)) for row in rows), key=lambda miss: -abs(miss[1]))
     undetermined = tuple(key for key in (*start, *_KEYS_OF_CONTENTION) if key not in values)
     return Calibration(machine, values, undetermined, tuple(errors), tuple(misses), left_out, contention)
+
+
+def calibrated(rows: Iterable[tuple[Measured, str]]) -> dict[str, RowErrors]:
+    """Return the errors by quantity of machines each calibrated to one source's rows; `rows`: each with its machine.
+
+    A source needs `_FEWEST_OF_SOURCE` rows of collectives, GEMMs, fused operators or experts.
+    """
+    by_source: dict[tuple[str, str], list[Measured]] = defaultdict(list)
+    for row, machine in rows:
+        if isinstance(row.ask, Collective | GemmRequest | OverlapRequest | ExpertsExchange):
+            by_source[source_of(row.source), machine].append(row)
+    by_quantity: dict[str, list[RowErrors]] = defaultdict(list)
+    for (_, machine), some in by_source.items():
+        if len(some) >= _FEWEST_OF_SOURCE:
+            for one in calibrate(loaded(machine), some).errors:
+                if one.held_out is not None:
+                    by_quantity[one.quantity].append(one)
+    return {name: _together(name, some) for name, some in sorted(by_quantity.items())}
+
+
+def _together(quantity: str, errors: Sequence[RowErrors]) -> RowErrors:
+    """Return the errors over all rows of several sources."""
+    rows = sum(one.rows for one in errors)
+    return RowErrors(quantity, rows, sum(one.rows * one.before for one in errors) / rows,
+                     sum(one.rows * (one.held_out or 0.0) for one in errors) / rows,
+                     max(one.worst or 0.0 for one in errors))
 
 
 def _is_contention(ask: Request) -> bool:

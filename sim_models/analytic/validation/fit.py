@@ -75,6 +75,7 @@ def fit(start: Mapping[str, float], rows: Sequence[tuple[Request, float, Machine
     which counts as a row.
     """
     keys = list(start)
+    sections = [key.partition(".")[0] for key in keys]
     most = np.log([max(start[key], _most(rows[0][2], key)) for key in keys]) if rows else np.empty(0)
 
     def errors(x: np.ndarray, some: Sequence[tuple[Request, float, Machine]]) -> np.ndarray:
@@ -82,10 +83,15 @@ def fit(start: Mapping[str, float], rows: Sequence[tuple[Request, float, Machine
         machines = {id(machine): with_constants(machine, values) for *_, machine in some}
         return np.array([log(answer_on(ask, machines[id(machine)]) / ns) for ask, ns, machine in some])
 
-    def slopes(x: np.ndarray, at: np.ndarray, some: Sequence[tuple[Request, float, Machine]]) -> np.ndarray:
-        strides = np.where(x + _STRIDE > most, -_STRIDE, _STRIDE)
-        return np.stack([(errors(x + stride * (np.arange(len(x)) == place), some) - at) / stride
-                         for place, stride in enumerate(strides)], axis=1)
+    def slopes(x: np.ndarray, at: np.ndarray, some: Sequence[tuple[Request, float, Machine]],
+               moved: set[tuple[type, str]] | None = None) -> np.ndarray:
+        slope = np.zeros((len(some), len(x)))
+        for place, stride in enumerate(np.where(x + _STRIDE > most, -_STRIDE, _STRIDE)):
+            asked = [row for row, (ask, *_) in enumerate(some)
+                     if moved is None or (type(ask), sections[place]) in moved]
+            after = errors(x + stride * (np.arange(len(x)) == place), [some[row] for row in asked])
+            slope[asked, place] = (after - at[asked]) / stride
+        return slope
 
     def cost(x: np.ndarray, at: np.ndarray) -> float:
         far = np.abs(at) > _OUTLIER
@@ -96,14 +102,16 @@ def fit(start: Mapping[str, float], rows: Sequence[tuple[Request, float, Machine
     first = x = np.log([start[key] for key in keys])
     if not rows:
         return {}
-    helpful = np.abs(slopes(x, errors(x, rows), rows)).max(axis=1) >= _LEAST
+    sizes = np.abs(slopes(x, errors(x, rows), rows))
+    moved = {(type(rows[row][0]), sections[place]) for row, place in zip(*sizes.nonzero())}
+    helpful = sizes.max(axis=1) >= _LEAST
     some = [row for row, helps in zip(rows, helpful) if helps]
     if not some:
         return {}
     at, damping = errors(x, some), 1e-3
     steepest = np.zeros(len(keys))
     for _ in range(_STEPS):
-        slope = slopes(x, at, some)
+        slope = slopes(x, at, some, moved)  # kinds of requests depend on sections
         steepest = np.maximum(steepest, np.abs(slope).max(axis=0))
         weights = _OUTLIER / np.maximum(_OUTLIER, np.abs(at))
         matrix = slope.T @ (weights[:, None] * slope) + np.diag(ridge + damping)
