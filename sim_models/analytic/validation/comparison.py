@@ -168,6 +168,8 @@ def _ratio(one: Ratio, machine: str) -> ComparedRatio:
 def own_comparison(machine: str) -> tuple[Compared, ...]:
     """Return a machine's times that come with the package next to ours, which are kept in the user's cache."""
     rows = rows_by_machine().get(machine, ())
+    if not rows:
+        return ()
     places = {id(row): place for place, row in enumerate(rows)}
     answers = kept(f"rows-{machine}", lambda: [
         (places[id(one.row)], one.ours_ns, one.fitted, one.without_source_ns) for one in compare(rows, machine).rows])
