@@ -610,7 +610,7 @@ async def only_a_number_that_follows_restarts(bench: Bench) -> None:
             await gpu.bus.write_all(gpu.driver.heads(device, sends_to=(), receives_from=()))  # it is due anew
             await gpu.bus.write_all(gpu.driver.heads(device, sends_to=(), receives_from=[listener]))
         epochs = [number] if follows else [0, number]  # kernel 0 precedes the head of a new listener
-        await bench.until(lambda: len(gpu.heads.items) >= len(epochs), 2_000)
+        await bench.until(lambda heads=len(epochs): len(gpu.heads.items) >= heads, 2_000)
         assert gpu.heads.items == [
             {"head": 0, "epoch": epoch, "source": device, "device": listener} for epoch in epochs]
 
