@@ -1,33 +1,48 @@
 """Open Amaranth designs on the compiled simulator: `python scripts/open_designs.py [DESIGN ...] [--path CHECKOUT ...]`.
 
 Each design gets the same random inputs in Amaranth's simulator and compiled, by the same testbench, and every signal
-has to be equal in every cycle. The table has cycles per second of Amaranth's simulator, of the same
-testbench on the compiled design, and of the compiled design alone; or why a design is not supported. What is not
-installed and in no checkout is named.
+has to be equal in every cycle. A checksum of every signal in 4,096 cycles has to be equal in Verilator. The table has
+cycles per second of Amaranth's simulator, of the same testbench on the compiled design, of the compiled design alone
+and of Verilator, or why a design is not supported. All seconds are a core's. What is not installed and in no checkout
+is named.
 """
 
 import argparse
+import atexit
 import copy
 import importlib
+import os
 import random
+import shutil
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
 
 import numpy as np
+from amaranth.back import rtlil
+from amaranth.back.verilog import _convert_rtlil_text
 from amaranth.hdl import Cat, ClockDomain, DomainRenamer, Elaboratable, Fragment, Module, Signal
+from amaranth.hdl._ast import SignalDict
+from amaranth.hdl._ir import Design
 from amaranth.sim import Simulator
 from amaranth.sim.pysim import PySimEngine
 
+from t3sim.cosim.other_simulators import build_verilator, core_seconds, run_driver, verilator_runtime
 from t3sim.rtlsim.engine import CompiledEngine
 from t3sim.rtlsim.graph import UnsupportedDesign
+from t3sim.rtlsim.port_map import PortMap
 from t3sim.rtlsim.stimulus import random_stimulus
 
 CYCLES = 2000
 _PERIOD_SECONDS = 1e-6
 _MEASURED_SECONDS = 1.0  #: of the compiled design alone
+_MEASURED_CYCLES = 4096
+_VERILATOR_SIGNALS = 5000  #: of a larger design, coreblocks, 2 of Verilator's 97 files were compiled after 15 minutes
 _READ_TOGETHER = 32  #: signals
 
 
@@ -172,17 +187,47 @@ def run(simulator: Simulator, inputs: Cat, shown: list[Cat], cycles: int) -> tup
     simulator.add_testbench(testbench)
     simulator.run()
     simulator.reset()
-    reads, start = False, time.perf_counter()
+    reads, start = False, time.process_time()
     simulator.run()
-    return trace, cycles / (time.perf_counter() - start)
+    return trace, cycles / (time.process_time() - start)
 
 
-def compare(make: Callable[[], Elaboratable], cycles: int = CYCLES) -> dict[str, float]:
-    """Return cycles per second. Raises UnsupportedDesign, and AssertionError where the compiled design differs."""
-    top = make()
-    start = time.perf_counter()
-    compiled = Simulator(top, engine=CompiledEngine)
-    seconds = time.perf_counter() - start
+@cache
+def runtime() -> list[Path]:
+    folder = tempfile.mkdtemp(prefix="t3-")
+    atexit.register(shutil.rmtree, folder)
+    return verilator_runtime(Path(folder))
+
+
+def verilator(design: Design, ports: PortMap, stimulus: np.ndarray) -> tuple[float, int, float]:
+    """Return the seconds of Verilator's build, the checksum of a stimulus and cycles per second."""
+    names = SignalDict((signal, f"signal{number}") for number, (_, signal, _) in enumerate(design.ports))
+    renamed = copy.copy(design)
+    renamed.ports = [(names[signal], signal, side) for _, signal, side in design.ports]
+    verilog_of = {".".join((*where.name[1:], name)): names[signal] for where in design.fragments.values()
+                  for signal, name in where.signal_names.items() if signal in names}
+    verilog_of |= {name: names[signal] for name, signal, _ in design.ports}
+    inputs, outputs = ({str(offset): port for offset, port in {  # signals with the same bits share their words
+        port.offset: replace(port, verilog=verilog_of[name]) for name, port in side.items()}.items()}
+        for side in (ports.inputs, ports.outputs))
+    clocks = tuple(verilog_of[clock] for clock in ports.clocks)
+    runtime()  # its seconds are not the design's
+    start = core_seconds()
+    with tempfile.TemporaryDirectory(prefix="t3-") as folder:
+        text = _convert_rtlil_text(rtlil.convert_fragment(renamed, name="top")[0], strip_internal_attrs=True)
+        build_verilator(text, PortMap("top", inputs, outputs, ports.clock and verilog_of[ports.clock], clocks=clocks),
+                        Path(folder), runtime())
+        return core_seconds() - start, *run_driver(Path(folder), stimulus)
+
+
+def compare(make: Callable[[], Elaboratable], cycles: int = CYCLES, beside: bool = False) -> dict[str, float]:
+    """Return cycles per second, beside Verilator's if asked for.
+
+    Raises UnsupportedDesign, and AssertionError where the compiled design differs.
+    """
+    start = core_seconds()
+    compiled = Simulator(make(), engine=CompiledEngine)
+    seconds = core_seconds() - start
     ports, signals = compiled._engine._hardware.simulator.ports, compiled._design.ports
     clocks = ports.clocks or (ports.clock,)
     # No resets, else a processor never starts.
@@ -201,14 +246,35 @@ def compare(make: Callable[[], Elaboratable], cycles: int = CYCLES) -> dict[str,
     different = next((cycle for cycle in range(cycles) if ours[cycle] != theirs[cycle]), None)
     assert different is None, f"differs in cycle {different}"
     hardware = compiled._engine._hardware.simulator
-    stimulus = random_stimulus(ports, 4096, 1)
+    stimulus = random_stimulus(ports, _MEASURED_CYCLES, 1)
     stimulus[:] = np.repeat(stimulus[::3], 3, 0)[:len(stimulus)]
-    alone, start = 0, time.perf_counter()
-    while (spent := time.perf_counter() - start) < _MEASURED_SECONDS:
+    alone, start = 0, time.process_time()
+    while (spent := time.process_time() - start) < _MEASURED_SECONDS:
         hardware.checksum(stimulus)
         alone += len(stimulus)
-    return {"signals": len(ports.outputs), "build_seconds": seconds, "amaranth": amaranth, "testbench": testbench,
-            "alone": alone / spent}
+    result = {"signals": len(ports.outputs), "build_seconds": seconds, "amaranth": amaranth, "testbench": testbench,
+              "alone": alone / spent}
+    if beside and len(ports.outputs) <= _VERILATOR_SIGNALS:
+        hardware.reset()
+        expected = hardware.checksum(stimulus)
+        result["verilator_build_seconds"], checksum, result["verilator"] = verilator(compiled._design, ports, stimulus)
+        assert checksum == expected, "differs from Verilator"
+    return result
+
+
+def row(name: str, make: Callable[[], Elaboratable], cycles: int) -> str:
+    try:
+        measured = compare(make, cycles, beside=True)
+    except ImportError as error:
+        return f"{name:30} not here: {error}"
+    except UnsupportedDesign as error:
+        return f"{name:30} not supported: {error}"
+    except Exception as error:
+        return f"{name:30} FAILED: {type(error).__name__}: {error}"
+    beside = (f"{measured['verilator']:10,.0f} {measured['verilator_build_seconds']:7.1f}" if "verilator" in measured
+              else f"{'-':>10} {'-':>7}")
+    return (f"{name:30} {measured['signals']:7,} {measured['build_seconds']:7.1f} {measured['amaranth']:8,.0f} "
+            f"{measured['testbench']:9,.0f} {measured['alone']:10,.0f} {beside}")
 
 
 def main() -> None:
@@ -219,21 +285,12 @@ def main() -> None:
     arguments = parser.parse_args()
     sys.path[:0] = arguments.path
     warnings.simplefilter("ignore")
-    print(f"{'design':32} {'signals':>7} {'build s':>7} {'Amaranth':>9} {'testbench':>9} {'alone':>11}  cycles/s")
-    for name, make in DESIGNS.items():
-        if arguments.designs and not any(part in name for part in arguments.designs):
-            continue
-        try:
-            found = compare(make, arguments.cycles)
-        except ImportError as error:
-            print(f"{name:32} not here: {error}", flush=True)
-        except UnsupportedDesign as error:
-            print(f"{name:32} not supported: {error}", flush=True)
-        except Exception as error:
-            print(f"{name:32} FAILED: {type(error).__name__}: {error}", flush=True)
-        else:
-            print(f"{name:32} {found['signals']:7} {found['build_seconds']:7.1f} {found['amaranth']:9,.0f} "
-                  f"{found['testbench']:9,.0f} {found['alone']:11,.0f}", flush=True)
+    print(f"{'design':30} {'signals':>7} {'build s':>7} {'Amaranth':>8} {'testbench':>9} {'alone':>10} "
+          f"{'Verilator':>10} {'build s':>7}")
+    with tempfile.TemporaryDirectory(prefix="t3-") as os.environ["T3_CACHE"]:  # a build has to take its time
+        for name, make in DESIGNS.items():
+            if not arguments.designs or any(part in name for part in arguments.designs):
+                print(row(name, make, arguments.cycles), flush=True)
 
 
 if __name__ == "__main__":

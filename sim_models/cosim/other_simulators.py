@@ -120,9 +120,9 @@ def compare_simulators(factory: Callable[[], wiring.Component], name: str,
     """
     with tempfile.TemporaryDirectory(prefix="t3-") as scratch:
         folder = Path(scratch)
-        start = _core_seconds()
+        start = core_seconds()
         design = compile_text(*component_text(factory(), name, {}), folder / "rtl")
-        build_seconds = _core_seconds() - start
+        build_seconds = core_seconds() - start
         rows, expected, speeds = stimuli(design.ports), {}, {}
         with design.simulator() as simulator:
             for what, stimulus in rows.items():
@@ -137,28 +137,37 @@ def compare_simulators(factory: Callable[[], wiring.Component], name: str,
                 speeds[what] = rounds * len(stimulus) / seconds
         yield "rtl", build_seconds, speeds
         for other in others:
-            start = _core_seconds()
+            start = core_seconds()
             if other == "amaranth":
                 with AmaranthBackend(factory(), design.ports) as backend:
-                    build_seconds = _core_seconds() - start
+                    build_seconds = core_seconds() - start
                     yield other, build_seconds, _amaranth_speeds(backend, design, rows)
                 continue
             (folder / other).mkdir()
-            _BUILD[other](factory, design.ports, folder / other)
-            build_seconds = _core_seconds() - start
+            if other == "verilator":
+                build_verilator(generate_verilog(factory(), name)[0], design.ports, folder / other,
+                                verilator_runtime(folder))
+            else:
+                _build_cxxrtl(factory, design.ports, folder / other)
+            build_seconds = core_seconds() - start
             speeds = {}
             for what, stimulus in rows.items():
-                stimulus.tofile(folder / "stimulus")
-                done = subprocess.run([folder / other / "driver", folder / "stimulus", str(len(stimulus)),
-                                       str(_SECONDS)], capture_output=True, text=True, check=True, timeout=_RUN_SECONDS)
-                checksum, speed = done.stdout.split()
-                if int(checksum) != expected[what]:
+                checksum, speeds[what] = run_driver(folder / other, stimulus)
+                if checksum != expected[what]:
                     raise Failure(f"{other} and the compiled RTL differ: {what}")
-                speeds[what] = float(speed)
             yield other, build_seconds, speeds
 
 
-def _core_seconds() -> float:
+def run_driver(folder: Path, stimulus: np.ndarray) -> tuple[int, float]:
+    """Return the checksum of the outputs and cycles per second of a core; `folder` has been built in."""
+    stimulus.tofile(folder / "stimulus")
+    done = subprocess.run([folder / "driver", "stimulus", str(len(stimulus)), str(_SECONDS)], cwd=folder,
+                          capture_output=True, text=True, check=True, timeout=_RUN_SECONDS)
+    checksum, speed = done.stdout.split()
+    return int(checksum), float(speed)
+
+
+def core_seconds() -> float:
     """Return the processor time of this process and those that it has started and that have ended."""
     return sum(os.times()[:4])
 
@@ -174,9 +183,19 @@ def _amaranth_speeds(backend: AmaranthBackend, design: Design, rows: Mapping[str
     return speeds
 
 
-def _build_verilator(factory: Callable[[], wiring.Component], ports: PortMap, folder: Path) -> None:
+def verilator_runtime(folder: Path) -> list[Path]:
+    """Compile Verilator's own library, which is the same for all designs."""
+    return _compile(folder, [find_toolchain().include / f"{name}.cpp" for name in _VERILATOR_RUNTIME], _includes())
+
+
+def _includes() -> list[str]:
+    include = find_toolchain().include
+    return [f"-I{include}", f"-I{include / 'vltstd'}"]
+
+
+def build_verilator(text: str, ports: PortMap, folder: Path, runtime: Sequence[Path]) -> None:
+    """Build a driver of a Verilog text with Verilator; several clocks have their edges at once."""
     tools = find_toolchain()
-    text, _ = generate_verilog(factory(), ports.top)
     (folder / "design.v").write_text(text)
     run_all([[tools.verilator, *_VERILATOR_FLAGS, "--top-module", ports.top, "--Mdir", ".", "design.v"]], folder,
             {**os.environ, "VERILATOR_ROOT": str(tools.verilator_root)})
@@ -184,15 +203,14 @@ def _build_verilator(factory: Callable[[], wiring.Component], ports: PortMap, fo
     def field(port: Port) -> str:
         return f"model.top.{port.verilog.replace('__', '___05F')}"
 
-    clock = f"top.{ports.clock} = 0; top.eval(); top.{ports.clock} = 1;" if ports.clock else ""
+    low, high = ("".join(f"top.{clock} = {level};" for clock in ports.clocks or (ports.clock,)) for level in (0, 1))
+    clock = f"{low} top.eval(); {high}" if ports.clocks or ports.clock else ""
     _write_driver(folder, ports, _VERILATOR_MODEL.replace("CLOCK", clock),
                  lambda port: f"{field(port)} = row[{port.offset}];" if port.width <= WORD_BITS else
                  f"std::memcpy({field(port)}.data(), row + {port.offset}, {-(-port.width // 32) * 4});",
                  lambda port: f"row[{port.offset}] = {field(port)};" if port.width <= WORD_BITS else
                  f"std::memcpy(row + {port.offset}, {field(port)}.data(), {-(-port.width // 32) * 4});")
-    include = [f"-I{tools.include}", f"-I{tools.include / 'vltstd'}"]
-    sources = [*sorted(folder.glob("*.cpp")), *(tools.include / f"{name}.cpp" for name in _VERILATOR_RUNTIME)]
-    _link(folder, sources, include)
+    _link(folder, [*_compile(folder, sorted(folder.glob("*.cpp")), _includes()), *runtime])
 
 
 def _build_cxxrtl(factory: Callable[[], wiring.Component], ports: PortMap, folder: Path) -> None:
@@ -213,7 +231,7 @@ def _build_cxxrtl(factory: Callable[[], wiring.Component], ports: PortMap, folde
                  lambda port: f"std::memcpy(row + {port.offset}, value_of(model.{field(port.verilog)}).data, "
                               f"sizeof value_of(model.{field(port.verilog)}).data);")
     runtime = yosys.data_dir() / "include" / "backends" / "cxxrtl" / "runtime"
-    _link(folder, [folder / "driver.cpp"], [f"-I{runtime}"])
+    _link(folder, _compile(folder, [folder / "driver.cpp"], [f"-I{runtime}"]))
 
 
 def _write_driver(folder: Path, ports: PortMap, model: str, load: Callable[[Port], str],
@@ -226,10 +244,12 @@ def _write_driver(folder: Path, ports: PortMap, model: str, load: Callable[[Port
     (folder / "driver.cpp").write_text(text)
 
 
-def _link(folder: Path, sources: Sequence[Path], include: Sequence[str]) -> None:
-    command = [*compiler_command()[0], *_COMPILER_FLAGS, *include]
-    run_all([[*command, "-c", source, "-o", f"{source.stem}.o"] for source in sources], folder)
-    run_all([[*command, *(f"{source.stem}.o" for source in sources), "-lpthread", "-o", "driver"]], folder)
+def _compile(folder: Path, sources: Sequence[Path], include: Sequence[str]) -> list[Path]:
+    """Compile in a folder; returns the object files."""
+    run_all([[*compiler_command()[0], *_COMPILER_FLAGS, *include, "-c", source, "-o", f"{source.stem}.o"]
+             for source in sources], folder)
+    return [folder / f"{source.stem}.o" for source in sources]
 
 
-_BUILD = {"verilator": _build_verilator, "cxxrtl": _build_cxxrtl}
+def _link(folder: Path, objects: Sequence[Path]) -> None:
+    run_all([[*compiler_command()[0], *objects, "-lpthread", "-o", "driver"]], folder)
