@@ -1,5 +1,9 @@
 """Components of `rtl`, compiled; what one is elaborated to is kept by its parameters."""
 
+import contextlib
+import pickle
+import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +16,9 @@ from t3sim.rtlsim.build import compile_text, component_text, generator_sources
 from t3sim.rtlsim.port_map import PortMap
 from t3sim.rtlsim.shown import Groups
 from t3sim.rtlsim.simulator import Design
+from t3sim.rtlsim.toolchain import ToolchainError, run_all
+
+_CALL = "import pickle, sys; call, arguments = pickle.load(open(sys.argv[1], 'rb')); call(*arguments)"
 
 
 def build_component(factory: Callable[[], wiring.Component], name: str, parameters: object = None,
@@ -30,16 +37,35 @@ def build_component(factory: Callable[[], wiring.Component], name: str, paramete
 def component_code(factory: Callable[[], wiring.Component], name: str, parameters: object = None,
                    inner: Groups | None = None) -> tuple[str, PortMap]:
     """Write the C++ of a fresh component, and lay out its ports. For the arguments see `build_component`."""
-    def write() -> tuple[str, PortMap]:
-        return component_text(factory(), name, inner or {})
+    groups = inner or {}
+    if parameters is None or INSTALLED:
+        return component_text(factory(), name, groups)
 
     def make(folder: Path) -> None:
-        text, ports = write()
-        (folder / "design.cpp").write_text(text)
-        (folder / "ports.json").write_text(ports.to_json())
+        if threading.current_thread() is threading.main_thread() or not _in_own_process(factory, name, groups, folder):
+            write_code(factory, name, groups, folder)
 
-    if parameters is None or INSTALLED:
-        return write()
-    key = digest(name, repr(parameters), repr(inner or {}), *rtl_sources(), *generator_sources())
+    key = digest(name, repr(parameters), repr(groups), *rtl_sources(), *generator_sources())
     entry = cached(f"code-{key}", make)
     return (entry / "design.cpp").read_text(), PortMap.load(entry / "ports.json")
+
+
+def write_code(factory: Callable[[], wiring.Component], name: str, groups: Groups, folder: Path) -> None:
+    """Write what `component_text` gives into `folder`."""
+    text, ports = component_text(factory(), name, groups)
+    (folder / "design.cpp").write_text(text)
+    (folder / "ports.json").write_text(ports.to_json())
+
+
+def _in_own_process(factory: Callable[[], wiring.Component], name: str, groups: Groups, folder: Path) -> bool:
+    """Do `write_code` beside this process, whose other threads compile loops in Python; return whether it was done.
+
+    It takes 10 seconds, for which both would take turns in one interpreter.
+    """
+    request = folder / "request.pickle"
+    with contextlib.suppress(pickle.PicklingError, AttributeError, TypeError, ToolchainError):
+        request.write_bytes(pickle.dumps((write_code, (factory, name, groups, folder))))
+        run_all([[sys.executable, "-P", "-c", _CALL, request]], folder)
+        request.unlink()
+        return True
+    return False

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +16,16 @@ from amaranth.lib.wiring import In, Out
 from numba import njit
 
 from t3sim.base import cache
-from t3sim.cosim import verilog
+from t3sim.cosim import component, verilog
 from t3sim.cosim.component import build_component
 from t3sim.cosim.designs import write_registers_in_place
 from t3sim.cosim.verilog import component_verilog, declared_ports, generate_verilog
 from t3sim.rtl import layouts
+from t3sim.rtl.control.watchdog import WatchDog
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
 from t3sim.rtlsim import build, toolchain
 from t3sim.rtlsim.amaranth_backend import AmaranthBackend, pack, unpack
+from t3sim.rtlsim.build import component_text
 from t3sim.rtlsim.port_map import PortMap
 from t3sim.rtlsim.shown import slot
 from t3sim.rtlsim.signature import PortError, declared_ports_of, port_map
@@ -351,6 +355,18 @@ def test_elaboration_is_cached_by_parameters_and_sources(private_cache, monkeypa
     build_component(factory, "add", GEOMETRY)
     build_component(factory, "add", Geometry())
     assert len(made) == 4
+
+
+@pytest.mark.parametrize(("factory", "beside"), [(partial(WatchDog, GEOMETRY), True),
+                                                 (lambda: WatchDog(GEOMETRY), False)])
+def test_code_of_a_thread_is_written_in_another_process_if_its_factory_can_be_sent(private_cache, monkeypatch, factory,
+                                                                                   beside):
+    answers = []
+    in_own_process = component._in_own_process
+    monkeypatch.setattr(component, "_in_own_process", lambda *of: answers.append(in_own_process(*of)) or answers[-1])
+    with ThreadPoolExecutor(1) as thread:
+        code = thread.submit(component.component_code, factory, "watchdog", GEOMETRY).result()
+    assert answers == [beside] and code == component_text(WatchDog(GEOMETRY), "watchdog", {})
 
 
 def test_next_values_are_merged_into_their_registers():
