@@ -40,8 +40,7 @@ def run_sublayer(plan: Plan, techniques: Sequence[str], progress: Progress = lam
     if not plan.exchange.before:
         _ = plan.schedule  # refuse before the work
     parts = {name: kernels_of(name, plan) for name in techniques}
-    plans = {kernel: kernel.prepare(plan) for technique_kernels in parts.values() for kernel in technique_kernels}
-    result = run_result(plan, techniques, _simulate(parts, plan, plans, progress, jobs or cores(), store))
+    result = run_result(plan, techniques, _simulate(parts, plan, progress, jobs or cores(), store))
     return replace(result, versions=collect_versions())
 
 
@@ -53,13 +52,15 @@ def run_result(plan: Plan, techniques: Sequence[str], kernel_results: Mapping[Ke
                      techniques=results, policy=plan.policy, exchange=plan.exchange, skew=plan.skew)
 
 
-def _simulate(parts: Mapping[str, Sequence[Kernel]], plan: Plan, plans: Mapping[Kernel, Plan], progress: Progress,
+def _simulate(parts: Mapping[str, Sequence[Kernel]], plan: Plan, progress: Progress,
               jobs: int, store: Results | None) -> Mapping[Kernel, KernelResult]:
     """Simulate each kernel once, by its own plan, the longest first; `progress` gets the techniques' shares."""
-    tasks = {kernel: kernel_task(kernel, plan.machine, plan.workload, plan.seed) for kernel in plans}
+    tasks = {kernel: kernel_task(kernel, plan.machine, plan.workload, plan.seed)
+             for technique_kernels in parts.values() for kernel in technique_kernels}
     stored_results = {} if store is None else {
         kernel: result for kernel, task in tasks.items() if (result := store.load(task)) is not None}
-    seconds = {kernel: kernel_seconds(kernel, plan.machine, plan.workload) for kernel in plans}
+    plans = {kernel: kernel.prepare(plan) for kernel in tasks if kernel not in stored_results}
+    seconds = {kernel: kernel_seconds(kernel, plan.machine, plan.workload) for kernel in tasks}
     shares = dict.fromkeys(seconds, 0.0)
 
     def report(key: Kernel | str, fraction: float) -> None:
@@ -75,7 +76,7 @@ def _simulate(parts: Mapping[str, Sequence[Kernel]], plan: Plan, plans: Mapping[
 
     for kernel in stored_results:
         report(kernel, 1.0)
-    order = sorted((kernel for kernel in seconds if kernel not in stored_results), key=lambda kernel: -seconds[kernel])
+    order = sorted(plans, key=lambda kernel: -seconds[kernel])
 
     def simulate(kernel: Kernel, threads: int, progress: Callable[[float], None]) -> KernelResult:
         result = kernels.simulate_plan(kernel, plans[kernel], progress, threads=threads)
