@@ -20,12 +20,16 @@ def all_reduce(scatter: Program, gather: Program) -> Program:
 
 
 def _after(scatter: Program, gather: Program) -> Transfers:
-    """Let transfers of `gather` wait for what `scatter` has brought to their source, and then for their own sets."""
+    """Let transfers of `gather` wait for what `scatter` has brought to the chunk's owner, and then for their own sets.
+
+    What another rank sends has come from the owner.
+    """
     table, sets = gather.table, len(gather.table.first) - 1
     at = scatter.table.destination * scatter.chunks + scatter.table.chunk
     arrivals, left = np.argsort(at, kind="stable"), table.source * scatter.chunks + table.chunk
     begin, end = (np.searchsorted(at[arrivals], left, side) for side in ("left", "right"))
-    begin = np.where(end > begin, begin, len(arrivals))
+    owned = ~np.isin(left, table.destination * scatter.chunks + table.chunk)
+    begin = np.where(owned & (end > begin), begin, len(arrivals))
     counts = np.zeros(len(arrivals) + 1, np.int64)
     counts[begin] = np.where(begin < len(arrivals), end - begin, 0)
     waits, names = number_sets(np.where((begin < len(arrivals)) | (table.waits >= 0),

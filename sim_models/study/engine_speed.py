@@ -196,7 +196,8 @@ _EVERY_GPU = (("torus-128", "torus:8x16", "ar", "all-rings"), ("torus-128", "tor
               ("mi210-2x4", "nodes:8x16", "a2a", "direct"))
 _FEW_GPUS = (("torus-128", "torus:32x32", "ar", "all-rings"), ("torus-128", "torus:32x32", "a2a", "direct"),
              ("mi210-2x4", "nodes:128x72", "a2a", "direct"), ("torus-128", "ring:100000", "ar", "ring"),
-             ("torus-128", "switch:100000", "a2a", "direct"))
+             ("torus-128", "switch:100000", "a2a", "direct"), ("torus-128", "torus:256x512", "ar", "hierarchical"),
+             ("mi210-2x4", "nodes:16384x8", "ar", "hierarchical"))
 
 
 def measure_event(progress: Callable[[float], None]) -> tuple[EventCase, ...]:

@@ -40,6 +40,12 @@ def test_those_that_stand_for_all_take_what_every_gpu_takes(kind, text):
                     (every.link_bytes, every.memory_bytes, every.busiest_link), rel=1e-12)
 
 
+def test_what_transfers_wait_for_grows_with_the_nodes_not_with_their_square():
+    few, more = (folded(algorithms("ar", topology)["hierarchical"].program, topology).table
+                 for topology in map(named_topology, ("nodes:64x8", "nodes:256x8")))
+    assert len(more.members) / len(more) < 1.1 * len(few.members) / len(few)
+
+
 @pytest.mark.parametrize("text", SMALL)
 @pytest.mark.parametrize("kind", COLLECTIVES)
 def test_every_gpu_sends_what_the_one_that_stands_for_it_sends(kind, text):

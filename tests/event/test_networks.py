@@ -163,7 +163,7 @@ def test_command(capsys, tmp_path):
     (["--topology", "torus:0x4"], "0 GPUs"), (["--topology", "ring:1"], "1 GPUs"),
     (["--topology", "nodes:1x8"], "at least 2"), (["--topology", "nodes:2x4"], "no [network]"),
     (["--topology", "star:4"], "star"),
-    (["--topology", "full:1100"], "1000000"), (["--topology", "switch:200000"], "131072"),
+    (["--topology", "full:1500"], "2000000"), (["--topology", "switch:200000"], "131072"),
     (["--topology", "torus:32x32", "--algorithm", "all-rings", "--every-gpu"], "4,000,000"),
     (["--topology", "ring:4x4"], "ring:N"), (["--machine", "none"], "none"),
     (["--algorithm", "tree"], "tree"), (["--algorithm", "all-rings", "--topology", "torus:2x4"], "all-rings"),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 _LARGEST = 1 << 17  #: GPUs
-_MOST_LINKS = 1_000_000
+_MOST_LINKS = 2_000_000
 
 
 def fully_connected(nodes: int, divided: bool = False) -> Topology:
