@@ -49,8 +49,8 @@ def _unlike(build: Callable[[Alike | None], Program], program: Program, topology
 
     def same_routes(periods: tuple[int, ...]) -> bool:
         return topology.same_links(alike, periods) and all(
-            ways.hop(alike.moved(source, periods), alike.moved(destination, periods)) == ways.hop(source, destination)
-            for source, destination in ways.walked)
+            ways.hop(alike.moved(source, periods), alike.moved(destination, periods)) == hop
+            for (source, destination), hop in ways.hops.items())
 
     def built_alike(periods: tuple[int, ...]) -> bool:
         return _same(table, build(replace(alike, origin=alike.moved(0, periods))).table, alike)

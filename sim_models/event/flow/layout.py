@@ -41,6 +41,8 @@ class Ways:
     def __init__(self, topology: Topology, alike: Alike) -> None:
         self.topology, self.alike = topology, alike
         self._known: dict[tuple[int, int], dict[tuple[int, int], int]] = {}
+        #: Of each representative GPU and a destination of a route through it: what `hop` returns.
+        self.hops: dict[tuple[int, int], tuple[list[tuple[int, int]], tuple[int, int]]] = {}
 
     def links(self, source: int, destination: int) -> dict[tuple[int, int], int]:
         """Return how often a representative GPU's route uses each representative link."""
@@ -49,10 +51,11 @@ class Ways:
             if pair[0] == pair[1]:
                 self._known[pair] = {}
                 break
-            hops, next_pair = self.hop(*pair)
-            path.append((pair, hops, next_pair))
-            pair = next_pair
-        for pair, hops, next_pair in reversed(path):
+            self.hops[pair] = self.hop(*pair)
+            path.append(pair)
+            pair = self.hops[pair][1]
+        for pair in reversed(path):
+            hops, next_pair = self.hops[pair]
             uses = dict(self._known[next_pair])
             for hop in hops:
                 uses[hop] = uses.get(hop, 0) + 1
@@ -69,11 +72,6 @@ class Ways:
                          self.topology.seen(self.alike, reference, next_node)))
             node = next_node
         return hops, (self.alike.home(node), self.alike.seen(node, destination))
-
-    @property
-    def walked(self) -> list[tuple[int, int]]:
-        """Representative GPUs, each with a destination of a route through it."""
-        return [at for at in self._known if at[0] != at[1]]
 
 
 @dataclass
