@@ -61,7 +61,8 @@ async def random_heads(bench: Bench) -> None:
         if cycle % 20 == 0:
             told = rng.choice((told, exchange.listeners()))
             heard = [rng.randrange(exchange.devices) for _ in range(exchange.peers)]
-            number, epoch = rng.randrange(exchange.devices), rng.choice((epoch, rng.getrandbits(8)))
+            number = rng.randrange(exchange.devices)
+            epoch = rng.choice((epoch, 0, 1 << rng.randrange(8), rng.getrandbits(8)))
         if rng.random() < moves:
             head = rng.choice(((head + 1) % (1 << bench["head"].width), rng.getrandbits(bench["head"].width)))
         arriving, sender = None, rng.randrange(exchange.devices)
