@@ -21,6 +21,7 @@ BUILDERS = {"amaranth.sim": "builds_rtl", "t3sim.cosim.gpu": "builds_rtl", "t3si
             "t3sim.rtlsim.simulator": "builds_rtl", "t3sim.cosim.testbench": "builds_rtl",
             "t3sim.runs.data_mode": "builds_rtl", "t3sim.runs.fused": "builds_rtl",
             "tests.support.recorded": "builds_rtl", "tests.support.gpu": "builds_rtl",
+            "tests.support.stream_bench": "builds_rtl",
             "t3sim.gpu.engine.loop": "builds_loops", "t3sim.event.flow.collective": "builds_loops",
             "t3sim.testbenches.hbm_replay.replay": "builds_loops"}
 

@@ -9,6 +9,7 @@ from amaranth.sim import Simulator
 
 from t3sim.rtlsim.engine import CompiledEngine
 from t3sim.rtlsim.graph import UnsupportedDesign
+from tests.support.stream_bench import once
 
 ENGINES = {"amaranth": "pysim", "compiled": CompiledEngine}
 
@@ -25,6 +26,7 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     if name is None:
         yield
         return
+    once.cache_clear()  # another engine's
     monkeypatch.setattr(Simulator, "__init__", partialmethod(Simulator.__init__, engine=ENGINES[name]))
     start = sum(os.times()[:4])  # compilers included
     yield

@@ -10,7 +10,7 @@ from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.registers import ERRORS
 from t3sim.testbenches.reference.address_generator import SOURCE_COPY, SOURCE_DMA, LineError, Request, entry_of, expand
 from tests.support.mappings import equal_tables, program, random_tables
-from tests.support.stream_bench import StreamBench, as_dict
+from tests.support.stream_bench import StreamBench, as_dict, once
 from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
@@ -69,7 +69,7 @@ class Bench(StreamBench):
     """Records lines and errors, checks that a line is issued only with permission."""
 
     def __init__(self, geometry, tables, seed, forbid=0.0):
-        self.dut = AddressGenerator(geometry)
+        self.dut = once(AddressGenerator, geometry)
         super().__init__(self.dut, seed)
         self.errors, self.issued, self.failed = [], Counter(), Counter()
         rng = random.Random(seed)

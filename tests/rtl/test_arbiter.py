@@ -6,8 +6,6 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from amaranth.hdl import ResetInserter, Signal
-from amaranth.sim import Simulator
 
 from t3sim.rtl.arbiter import POLICIES, THRESHOLD_NONE, Policy, View
 from t3sim.rtl.arbiter.arbiter import Arbiter
@@ -15,6 +13,7 @@ from t3sim.rtl.arbiter.policies import table
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
 from t3sim.testbenches.reference import arbiter as reference
 from t3sim.testbenches.reference.arbiter import ArbiterModel, Inputs
+from tests.support.stream_bench import once, simulation
 
 pytestmark = pytest.mark.builds_rtl
 
@@ -25,10 +24,8 @@ IDLE = {"policy": 0, "threshold": THRESHOLD_NONE, "starvation_limit": 0, "drain"
 
 def simulate(testbench, geometry=None):
     """Runs `testbench(ctx, step, reset)`; `step(**inputs)` is one cycle and returns its outputs."""
-    dut = Arbiter(geometry or Geometry())
-    reset = Signal()
-    simulator = Simulator(ResetInserter(reset)(dut))
-    simulator.add_clock(1e-9)
+    dut = once(Arbiter, geometry or Geometry())
+    simulated = simulation(dut)
 
     async def run(ctx):
         async def step(**inputs):
@@ -39,10 +36,10 @@ def simulate(testbench, geometry=None):
             await ctx.tick()
             return seen
 
-        await testbench(ctx, step, reset)
+        await testbench(ctx, step, simulated.reset)
 
-    simulator.add_testbench(run)
-    simulator.run()
+    simulated.add_testbench(run)
+    simulated.run()
 
 
 def test_codes_are_fixed():

@@ -7,7 +7,7 @@ import pytest
 from t3sim.rtl.channel.coalescer import Coalescer
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
 from t3sim.testbenches.reference.coalescer import CoalescerModel, Update, totals
-from tests.support.stream_bench import StreamBench, as_dict, send
+from tests.support.stream_bench import StreamBench, as_dict, once, send
 
 pytestmark = pytest.mark.builds_rtl
 
@@ -29,7 +29,7 @@ def accesses(rng, count, geometry, amounts=(1, 32, 64)):
 def test_matches_the_model_in_every_cycle(seed, timeout, idle_in, idle_out):
     """Neighbouring accesses of a tile join; no byte is lost, order is kept, no update waits past the timeout."""
     geometry = Geometry(channel=ChannelGeometry(coalescer_timeout_cycles=timeout))
-    dut, model = Coalescer(geometry), CoalescerModel(geometry)
+    dut, model = once(Coalescer, geometry), CoalescerModel(geometry)
     bench = StreamBench(dut, seed)
     items = accesses(bench.random, 600, geometry, amounts=(1, 64, 2047) if seed == 2 else (1, 32, 64))
     bench.source(dut.accesses, items, idle_in)
@@ -63,7 +63,7 @@ def test_matches_the_model_in_every_cycle(seed, timeout, idle_in, idle_out):
 def test_full_rate_without_merging():
     """With keys that never merge it takes one access per cycle."""
     geometry = Geometry()
-    dut = Coalescer(geometry)
+    dut = once(Coalescer, geometry)
     bench = StreamBench(dut, seed=6)
     items = [{"address": 64 * n, "amount": 64, "source": 0, "region": 1, "wf": 0, "wg": n} for n in range(100)]
     bench.source(dut.accesses, items)
@@ -75,7 +75,7 @@ def test_full_rate_without_merging():
 def test_reset_in_flight_drops_everything_held():
     """A reset while an update is held: nothing leaves afterwards."""
     geometry = Geometry()
-    dut = Coalescer(geometry)
+    dut = once(Coalescer, geometry)
     bench = StreamBench(dut, seed=7)
     rng = random.Random(7)
     before, after = ([{"address": n, "amount": 1, "source": 0, "region": 1, "wf": 0, "wg": wg + n}

@@ -8,7 +8,7 @@ from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.queue_commands import ADD, COPY, POLL, SIGNAL, TIMESTAMP, Command
 from t3sim.rtl.registers import ERRORS, POLL_PERIOD
 from t3sim.testbenches.reference.command_queue import LINE_BYTES, CommandQueueModel, refusal
-from tests.support.stream_bench import StreamBench, as_dict
+from tests.support.stream_bench import StreamBench, as_dict, once
 from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
@@ -57,7 +57,7 @@ class Bench(StreamBench):
     """
 
     def __init__(self, geometry, seed, commands, looks=3, idle=0.3, settles=True):
-        self.dut = CommandQueue(geometry)
+        self.dut = once(CommandQueue, geometry)
         super().__init__(self.dut, seed)
         self.places, self.commands = geometry.dma.queue_commands, list(commands)
         self.looks, self.settles = looks, settles
@@ -177,7 +177,7 @@ def test_random_programs(name, seed):
 @pytest.mark.parametrize("bit", range(32))
 def test_every_bit_of_a_timestamp_counts(bit):
     """The cycle counter is set shortly before the bit changes."""
-    dut = CommandQueue(GEOMETRIES["small"])
+    dut = once(CommandQueue, GEOMETRIES["small"])
     bench, line = StreamBench(dut, 1), {"value": 0, "op": TIMESTAMP, "address": WORDS, "region": 0, "wf": 0, "wg": 0}
 
     async def program(ctx):
@@ -286,7 +286,7 @@ def test_no_signal_follows_a_copy_that_failed(late, seed):
 @pytest.mark.parametrize("late", [False, True])
 def test_after_a_copy_that_failed_the_ring_is_read_anew(way, late):
     """Only a skip continues, so software can rewrite the copy, whether its signal was read before or not."""
-    dut = CommandQueue(GEOMETRIES["small"])
+    dut = once(CommandQueue, GEOMETRIES["small"])
     bench = StreamBench(dut, 1)
     copy = {"value": 0, "op": COPY, "address": 64, "region": 1, "wf": 0, "wg": 0}
     signal = copy | {"value": 7, "op": SIGNAL, "address": WORDS}
@@ -345,7 +345,7 @@ def test_after_a_copy_that_failed_the_ring_is_read_anew(way, late):
 
 def test_a_skip_drops_the_command_that_was_refused_and_no_other():
     """Four refused commands in a row, and a skip when nothing was refused."""
-    dut = CommandQueue(GEOMETRIES["small"])
+    dut = once(CommandQueue, GEOMETRIES["small"])
     bench = StreamBench(dut, 1)
     unknown = {"value": 0, "op": 7, "address": WORDS, "region": 1, "wf": 2, "wg": 3}
 
@@ -373,7 +373,7 @@ def test_a_skip_drops_the_command_that_was_refused_and_no_other():
 
 def test_a_doorbell_goes_forward_and_within_the_ring(seed):
     """Every place from many states of the ring; a refused doorbell changes nothing."""
-    dut, places = CommandQueue(GEOMETRIES["small"]), 4
+    dut, places = once(CommandQueue, GEOMETRIES["small"]), 4
     bench = StreamBench(dut, seed)
     copy = {"value": 0, "op": COPY, "address": 0, "region": 1, "wf": 0, "wg": 0}
 
@@ -416,7 +416,7 @@ def test_a_doorbell_goes_forward_and_within_the_ring(seed):
 
 def test_a_doorbell_that_is_refused_has_no_details():
     """In particular not the details of the command that was refused before."""
-    dut = CommandQueue(GEOMETRIES["small"])
+    dut = once(CommandQueue, GEOMETRIES["small"])
     bench = StreamBench(dut, 1)
     reports = []
 
@@ -443,7 +443,7 @@ def test_a_doorbell_that_is_refused_has_no_details():
 @pytest.mark.parametrize("cycle", range(1, 9))
 def test_a_doorbell_and_a_command_that_are_refused_are_both_reported(cycle):
     """The command's doorbell precedes the bad doorbell by 1 to 8 cycles."""
-    dut = CommandQueue(GEOMETRIES["small"])
+    dut = once(CommandQueue, GEOMETRIES["small"])
     bench = StreamBench(dut, 1)
     codes = []
 
@@ -467,7 +467,7 @@ def test_a_doorbell_and_a_command_that_are_refused_are_both_reported(cycle):
 @pytest.mark.parametrize("what", ["command", "poll", "signal"])
 def test_nothing_begins_while_it_rests(what, level):
     """It is at rest from the cycle in which the next command waits for its turn, its poll or its copies."""
-    dut = CommandQueue(GEOMETRIES["small"])
+    dut = once(CommandQueue, GEOMETRIES["small"])
     bench = StreamBench(dut, 1)
     copy = {"value": 0, "op": COPY, "address": 64, "region": 1, "wf": 0, "wg": 0}
     second = {"command": copy, "poll": copy | {"value": 1, "op": POLL, "address": WORDS},
@@ -510,7 +510,7 @@ def test_nothing_begins_while_it_rests(what, level):
 
 def test_a_failure_in_the_cycle_of_a_skip_halts_again():
     """The skip does not hide a copy that fails in the same cycle."""
-    dut = CommandQueue(GEOMETRIES["small"])
+    dut = once(CommandQueue, GEOMETRIES["small"])
     bench = StreamBench(dut, 1)
 
     async def program(ctx):
@@ -545,7 +545,7 @@ def test_nothing_is_read_without_a_doorbell(seed):
 
 def test_reset_in_flight(seed):
     """A reset 1 to 13 cycles after a doorbell: the queue is at rest, then works as new."""
-    dut = CommandQueue(GEOMETRIES["small"])
+    dut = once(CommandQueue, GEOMETRIES["small"])
     for cycles in range(1, 14):
         bench = StreamBench(dut, seed)
         taken = []

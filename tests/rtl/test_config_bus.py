@@ -4,8 +4,7 @@ import gc
 import random
 
 import pytest
-from amaranth.hdl import ResetInserter, Signal, Value
-from amaranth.sim import Simulator
+from amaranth.hdl import Value
 
 from t3sim.rtl import layouts, registers
 from t3sim.rtl.control.config_bus import ConfigBus
@@ -13,6 +12,7 @@ from t3sim.rtl.formats import NUMBERS
 from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, GeometryError, TrackerGeometry
 from t3sim.rtl.registers import STATUS_BITS, WAITS, counters, register_map
 from t3sim.testbenches.reference.config_bus import ConfigBusModel, ErrorReport, FaultReport
+from tests.support.stream_bench import once, simulation
 from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
@@ -35,15 +35,14 @@ class Bench:
     """Drives APB transfers, and checks the protocol in each."""
 
     def __init__(self, geometry, reporters=3):
-        self.dut = ConfigBus(geometry, reporters=reporters)
+        self.dut = once(ConfigBus, geometry, reporters=reporters)
         self.map = register_map(geometry)
-        self.reset = Signal()
-        self.simulator = Simulator(ResetInserter(self.reset)(self.dut))
-        self.simulator.add_clock(1e-9)
+        self.simulation = simulation(self.dut)
+        self.reset = self.simulation.reset
 
     def run(self, testbench):
-        self.simulator.add_testbench(testbench)
-        self.simulator.run()
+        self.simulation.add_testbench(testbench)
+        self.simulation.run()
 
     async def transfer(self, ctx, offset, write=None):
         """One transfer; (pslverr, prdata)."""
@@ -181,7 +180,7 @@ def test_the_doorbell_rings_when_it_is_written_and_a_soft_reset_clears_it():
             await bench.transfer(ctx, doorbell, 5)
         assert rung == [3, 3, *[5] * (1 + len(bench.map["CONTROL"].fields))]
 
-    bench.simulator.add_process(count)
+    bench.simulation.add_testbench(count, background=True)
     bench.run(testbench)
 
 
@@ -206,7 +205,7 @@ def test_pulses_last_one_cycle():
         await ctx.tick().repeat(3)
         assert counts == {"restart": 2, "clear_counters": 2}
 
-    bench.simulator.add_process(count)
+    bench.simulation.add_testbench(count, background=True)
     bench.run(testbench)
 
 

@@ -4,14 +4,13 @@ import random
 from collections import Counter
 
 import pytest
-from amaranth.hdl import ResetInserter, Signal
-from amaranth.sim import Simulator
 
 from t3sim.rtl.geometry import Geometry, TrackerGeometry
 from t3sim.rtl.layouts import tracker_entry, tracker_tag
 from t3sim.rtl.track.corrected_row import CorrectedRow
 from t3sim.testbenches.reference.corrected_row import CorrectedRowModel, Fault, Row, Shown
 from t3sim.testbenches.rows import Rows
+from tests.support.stream_bench import once, simulation
 from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
@@ -29,9 +28,9 @@ class Bench:
     def __init__(self, protection, tracker):
         geometry = Geometry(tracker)
         tag, entry = tracker_tag(geometry), tracker_entry(geometry)
-        self.dut = CorrectedRow(protection, tracker.ways, tag, entry)
+        self.dut = once(CorrectedRow, protection, tracker.ways, tag, entry)
         self._sizes = protection, tracker.ways, tag["tag"].width, entry.size
-        self._reset = Signal()
+        self._simulation = simulation(self.dut)
         self.new_model()
         self.told = Counter()
 
@@ -57,19 +56,17 @@ class Bench:
         return shown
 
     async def reset(self):
-        self._ctx.set(self._reset, 1)
+        self._ctx.set(self._simulation.reset, 1)
         await self._ctx.tick()
-        self._ctx.set(self._reset, 0)
+        self._ctx.set(self._simulation.reset, 0)
         self.new_model()
 
     def run(self, test):
         async def bench(ctx):
             self._ctx = ctx
             await test()
-        simulator = Simulator(ResetInserter(self._reset)(self.dut))
-        simulator.add_clock(1e-9)
-        simulator.add_testbench(bench)
-        simulator.run()
+        self._simulation.add_testbench(bench)
+        self._simulation.run()
 
 
 @pytest.mark.parametrize("protection", ["parity", "secded"])

@@ -11,7 +11,7 @@ from t3sim.rtl.window.dispatch_window import DispatchWindow
 from t3sim.testbenches.dispatcher import QUEUE, lawful_order
 from t3sim.testbenches.reference.coalescer import Update
 from t3sim.testbenches.reference.dispatch_window import DispatchWindowModel, Request
-from tests.support.stream_bench import StreamBench, as_dict, send
+from tests.support.stream_bench import StreamBench, as_dict, once, send
 from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
@@ -34,7 +34,7 @@ class Window:
     def __init__(self, name, seed, window, peers=1, rooms=1.0):
         geometry = Geometry(tracker=GEOMETRIES[name], dma=DmaGeometry(peers=peers))
         self.tracker, self.rooms = geometry.tracker, rooms
-        self.dut = DispatchWindow(geometry)
+        self.dut = once(DispatchWindow, geometry)
         self.model = DispatchWindowModel(geometry.tracker, window, [0] * peers, [0] * peers)
         self.bench = StreamBench(self.dut, seed)
         self.errors, self.expected_errors, self.started, self.queue = [], [], [], deque()

@@ -9,7 +9,7 @@ from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from t3sim.testbenches.reference.address_generator import entry_of
 from t3sim.testbenches.reference.dma_table import DmaTableModel, Trigger
 from tests.support.mappings import program, random_tables
-from tests.support.stream_bench import StreamBench
+from tests.support.stream_bench import StreamBench, once
 from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
@@ -52,7 +52,7 @@ def expect(tiles, per_region, geometry):
 
 class Bench(StreamBench):
     def __init__(self, geometry, tables, seed):
-        self.dut = DmaTable(geometry)
+        self.dut = once(DmaTable, geometry)
         super().__init__(self.dut, seed)
 
         async def set_up(ctx):

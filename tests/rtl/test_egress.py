@@ -12,7 +12,7 @@ from t3sim.rtl.link.egress import Egress
 from t3sim.testbenches.reference.address_generator import LineError
 from t3sim.testbenches.reference.egress import Packet, data_sources, packets_of
 from tests.support.mappings import equal_tables, program, random_tables
-from tests.support.stream_bench import StreamBench, as_dict
+from tests.support.stream_bench import StreamBench, as_dict, once
 from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
@@ -53,7 +53,7 @@ class Bench(StreamBench):
     """Checks that `busy`, and what DMA's credits go by, say exactly when something is inside."""
 
     def __init__(self, geometry, tables, seed):
-        self.dut = dut = Egress(geometry)
+        self.dut = dut = once(Egress, geometry)
         super().__init__(self.dut, seed)
         self.errors = []
         self.refused, self.repeated = Counter(), Counter()  # by source
@@ -248,7 +248,7 @@ def test_what_comes_while_it_is_to_forget_vanishes_and_what_was_inside_leaves(na
 def test_a_line_that_does_not_fit_is_an_error_if_its_turn_is_not_forgotten(first, cycles):
     """`forget` lasts 1 to 3 cycles from each cycle around the line's turn, one cycle after it was taken."""
     geometry = GEOMETRIES["default"]
-    dut = Egress(geometry)
+    dut = once(Egress, geometry)
     bench, told = StreamBench(dut, 1), Counter()
 
     async def drive(ctx):

@@ -4,19 +4,17 @@ import gc
 import random
 
 import pytest
-from amaranth.hdl import ResetInserter, Signal
-from amaranth.sim import Simulator
 
 from t3sim.rtl.control.event_counter import EventCounter
+from tests.support.stream_bench import once, simulation
 
 pytestmark = pytest.mark.builds_rtl
 
 
 def simulate(testbench, **sizes):
     """Runs `testbench(step, reset)`; `step` is one cycle and returns the total; `reset(level)`."""
-    dut, reset = EventCounter(**sizes), Signal()
-    simulator = Simulator(ResetInserter(reset)(dut))
-    simulator.add_clock(1e-9)
+    dut = once(EventCounter, **sizes)
+    simulated = simulation(dut)
 
     async def run(ctx):
         async def step(amount, clear=0):
@@ -26,10 +24,10 @@ def simulate(testbench, **sizes):
             await ctx.tick()
             return total
 
-        await testbench(step, lambda level: ctx.set(reset, level))
+        await testbench(step, lambda level: ctx.set(simulated.reset, level))
 
-    simulator.add_testbench(run)
-    simulator.run()
+    simulated.add_testbench(run)
+    simulated.run()
 
 
 @pytest.mark.parametrize("clears", [0, 0.003, 0.3])

@@ -4,12 +4,11 @@ import random
 from dataclasses import replace
 
 import pytest
-from amaranth.hdl import ResetInserter, Signal
-from amaranth.sim import Simulator
 
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.window.head_exchange import HeadExchange
 from t3sim.testbenches.reference.head_exchange import HeadExchangeModel, HeadPacket, Listener
+from tests.support.stream_bench import once, simulation
 from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
@@ -21,9 +20,8 @@ def geometry(peers: int) -> Geometry:
 
 def simulate(peers, testbench):
     """Runs `testbench(step, reset)`; `step(**inputs)` is one cycle and returns the outputs as the model's `Shown`."""
-    dut, reset = HeadExchange(geometry(peers)), Signal()
-    simulator = Simulator(ResetInserter(reset)(dut))
-    simulator.add_clock(1e-9)
+    dut = once(HeadExchange, geometry(peers))
+    simulated = simulation(dut)
 
     async def run(ctx):
         async def step(*, head, epoch, number, told, heard, taken, arriving, sender=None):
@@ -48,10 +46,10 @@ def simulate(peers, testbench):
             await ctx.tick()
             return shown
 
-        await testbench(step, lambda level: ctx.set(reset, level))
+        await testbench(step, lambda level: ctx.set(simulated.reset, level))
 
-    simulator.add_testbench(run)
-    simulator.run()
+    simulated.add_testbench(run)
+    simulated.run()
 
 
 @pytest.mark.parametrize("peers", on_one([1, 2, 5, 31], 5))

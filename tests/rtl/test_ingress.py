@@ -1,12 +1,12 @@
 """What is refused among arrivals, against the reference, and a packet for each reason."""
 
 import pytest
-from amaranth.sim import Simulator
 
 from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.layouts import ErrorCode, Op, Source
 from t3sim.rtl.link.ingress import Ingress, groups
 from t3sim.testbenches.reference.ingress import OpenRange, is_lawful
+from tests.support.stream_bench import once, simulation
 from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
@@ -62,10 +62,9 @@ def offer(ctx, port, packet):
 
 
 def simulate(dut, process):
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-9)
-    simulator.add_testbench(process)
-    simulator.run()
+    simulated = simulation(dut)
+    simulated.add_testbench(process)
+    simulated.run()
 
 
 RANGES = [OpenRange(frozenset({3, 4}), BASE, LAST), OpenRange(frozenset({5}), 0, 63)]
@@ -73,7 +72,7 @@ RANGES = [OpenRange(frozenset({3, 4}), BASE, LAST), OpenRange(frozenset({5}), 0,
 
 def offered(change, *, any_tile=0, opened=RANGES, head=HEAD, end=END):
     """One packet in channel 2: whether it passes; and the error of the next cycle, its details or None."""
-    dut, seen = Ingress(Geometry()), {}
+    dut, seen = once(Ingress, Geometry()), {}
 
     async def process(ctx):
         set_up(ctx, dut, opened, head, end, TILES, any_tile)
@@ -114,7 +113,7 @@ def test_what_is_lawful_passes_at_once(what):
 @pytest.mark.parametrize("refused", range(1, 16))
 def test_of_several_in_one_cycle_the_lowest_channel_is_told(refused):
     """Every subset of the four channels; the report has the lowest one's address."""
-    dut = Ingress(Geometry())
+    dut = once(Ingress, Geometry())
 
     async def process(ctx):
         set_up(ctx, dut, RANGES, HEAD, END, TILES)
@@ -151,7 +150,7 @@ def test_what_is_not_tracked_may_name_any_tile():
 def test_random_arrivals(name, rng):
     """Every channel against the model, at the borders of ranges and window."""
     g = GEOMETRIES[name]
-    dut = Ingress(g)
+    dut = once(Ingress, g)
     assert [c for channels in groups(g) for c in channels] == list(range(g.channel.channels))
     top, ids = (1 << g.tracker.address_bits) - 1, (1 << g.tracker.wg_bits) - 1
     found = {True: 0, False: 0}

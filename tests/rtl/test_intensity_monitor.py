@@ -3,12 +3,11 @@
 import random
 
 import pytest
-from amaranth.hdl import ResetInserter, Signal
-from amaranth.sim import Simulator
 
 from t3sim.rtl.arbiter.intensity_monitor import IntensityMonitor
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
 from t3sim.testbenches.reference.intensity_monitor import IntensityMonitorModel
+from tests.support.stream_bench import once, simulation
 
 pytestmark = pytest.mark.builds_rtl
 
@@ -16,9 +15,8 @@ pytestmark = pytest.mark.builds_rtl
 def simulate(channels, queue_entries, testbench, **sizes):
     """Runs `testbench(ctx, dut, step, reset)`; `step` is one cycle of the device and of the model it returns."""
     geometry = Geometry(channel=ChannelGeometry(channels=channels, queue_entries=queue_entries, **sizes))
-    dut, reset = IntensityMonitor(geometry), Signal()
-    simulator = Simulator(ResetInserter(reset)(dut))
-    simulator.add_clock(1e-9)
+    dut = once(IntensityMonitor, geometry)
+    simulated = simulation(dut)
 
     async def run(ctx):
         model = IntensityMonitorModel(geometry)
@@ -34,10 +32,10 @@ def simulate(channels, queue_entries, testbench, **sizes):
             await ctx.tick()
             return model
 
-        await testbench(ctx, dut, step, reset)
+        await testbench(ctx, dut, step, simulated.reset)
 
-    simulator.add_testbench(run)
-    simulator.run()
+    simulated.add_testbench(run)
+    simulated.run()
 
 
 async def settle(ctx, dut, step):

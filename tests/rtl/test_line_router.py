@@ -8,7 +8,7 @@ from t3sim.rtl.dma.line_router import LineRouter
 from t3sim.rtl.geometry import ChannelGeometry, DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.layouts import Op, Source
 from t3sim.testbenches.reference.line_router import LineRouterModel, channel_of_line
-from tests.support.stream_bench import StreamBench
+from tests.support.stream_bench import StreamBench, once
 from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.builds_rtl
 
 class Bench(StreamBench):
     def __init__(self, geometry, seed):
-        self.dut = LineRouter(geometry)
+        self.dut = once(LineRouter, geometry)
         super().__init__(self.dut, seed)
 
 

@@ -17,6 +17,7 @@ from t3sim.rtl.geometry import DmaGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.streams.forwarded_read import forwarded_read
 from t3sim.rtl.window import dispatch_window, ready_table
 from t3sim.testbenches.formal.macros import AsMacros, Elaborated, memories
+from tests.support.stream_bench import once
 
 pytestmark = pytest.mark.builds_rtl
 
@@ -135,18 +136,27 @@ def test_a_forwarded_read_is_what_its_row_holds_whether_it_reads_again_or_not(rn
     simulator.run()
 
 
+@pytest.fixture
+def fresh():
+    """Blocks of before are not those of after a change."""
+    once.cache_clear()
+    yield
+    once.cache_clear()
+
+
 @pytest.mark.parametrize(("module", "fails"), [
     (dispatch_window, lambda: test_dispatch_window.test_random_requests("few_ways", 3, 0.0, 0.0, 0.5, True)),
     (dma_table, lambda: test_dma_table.test_full_rate_even_on_one_block(2)),
     (ready_table, test_ready_table.test_a_completion_in_every_cycle_counts),
 ], ids=["dispatch_window", "dma_table", "ready_table"])
-def test_who_uses_what_a_macro_gives_for_a_row_being_written_is_found_out(monkeypatch, module, fails):
+def test_who_uses_what_a_macro_gives_for_a_row_being_written_is_found_out(monkeypatch, fresh, module, fails):
     """Three blocks fail their tests without forwarding."""
     def not_forwarded(m, memory, write, name):
         read = memory.read_port()
         return read, read.data
 
     fails()
+    once.cache_clear()
     monkeypatch.setattr(module, "forwarded_read", not_forwarded)
     with pytest.raises(AssertionError):
         fails()

@@ -4,16 +4,13 @@ import random
 from collections import Counter
 
 import pytest
-from amaranth.hdl import ResetInserter, Signal
-from amaranth.sim import Simulator
 
 from t3sim.rtl.arbiter import OVERTAKEN_AT, POLICIES, THRESHOLD_NONE
 from t3sim.rtl.channel.memory_channel import MemoryChannel
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
-from t3sim.testbenches.formal.macros import AsMacros
 from t3sim.testbenches.reference.memory_channel import MemoryChannelError, MemoryChannelModel, is_tracked
 from t3sim.testbenches.reference.order_guard import bucket_of
-from tests.support.stream_bench import as_dict
+from tests.support.stream_bench import as_dict, once, simulation
 
 pytestmark = pytest.mark.builds_rtl
 
@@ -134,15 +131,14 @@ class Bench:
 
 def simulate(testbench, geometry=None):
     geometry = geometry or Geometry()
-    dut, reset = MemoryChannel(geometry), Signal()
-    simulator = Simulator(ResetInserter(reset)(AsMacros(dut)))
-    simulator.add_clock(1e-9)
+    dut = once(MemoryChannel, geometry)
+    simulated = simulation(dut)
 
     async def run(ctx):
-        await testbench(Bench(ctx, dut, reset, geometry))
+        await testbench(Bench(ctx, dut, simulated.reset, geometry))
 
-    simulator.add_testbench(run)
-    simulator.run()
+    simulated.add_testbench(run)
+    simulated.run()
 
 
 def traffic(rng, stream, count, first):

@@ -10,7 +10,7 @@ from t3sim.rtl.geometry import Geometry, GeometryError, SwitchGeometry
 from t3sim.rtl.switch.merge_table import MergeTable
 from t3sim.testbenches.reference.merge_table import EVICTED, EXPIRED, WHOLE, MergeTableModel
 from t3sim.testbenches.reference.nmc_alu import AluDtype, AluOp, Operands, combine
-from tests.support.stream_bench import StreamBench, as_dict
+from tests.support.stream_bench import StreamBench, as_dict, once
 from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
@@ -29,7 +29,7 @@ class Bench(StreamBench):
     """A table whose every event is taken by the model in the cycle in which it happens."""
 
     def __init__(self, geometry, seed, whole, timeout=NEVER, idle=0.0):
-        self.geometry, self.dut, self.whole = geometry, MergeTable(geometry), whole
+        self.geometry, self.dut, self.whole = geometry, once(MergeTable, geometry), whole
         super().__init__(self.dut, seed)
         self.forget()
         self.cycle_now = 0

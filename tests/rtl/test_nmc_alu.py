@@ -10,7 +10,6 @@ import sys
 import numpy as np
 import pytest
 import typer
-from amaranth.sim import Simulator
 
 from t3sim.machine import formats
 from t3sim.rtl.channel import nmc_alu
@@ -19,7 +18,7 @@ from t3sim.rtl.channel.nmc_alu import NmcAlu
 from t3sim.rtl.geometry import GeometryError
 from t3sim.testbenches import alu_exhaustive
 from t3sim.testbenches.reference.nmc_alu import FORMATS, AluDtype, AluOp, Operands, add, combine, quiet_nan, width
-from tests.support.stream_bench import StreamBench
+from tests.support.stream_bench import StreamBench, once, simulation
 from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
@@ -121,7 +120,7 @@ def random_operands(rng: random.Random, column_bytes: int, dtypes=DTYPES, store:
 
 def run(items, column_bytes: int, idle: float = 0.0, seed: int = 0, alu=NmcAlu) -> tuple[list[int], int]:
     """The columns that come out, and the cycles they took."""
-    dut = alu(column_bytes)
+    dut = once(alu, column_bytes)
     bench = StreamBench(dut, seed=seed)
     bench.source(dut.operands, [item._asdict() for item in items], idle=idle)
     taken = bench.sink(dut.result, idle=idle)
@@ -142,9 +141,8 @@ def check(items, column_bytes: int, **options) -> int:
 @pytest.mark.parametrize("items", [1, 4])
 def test_stages_that_hold_nothing_stand_still(items, rng):
     """Invalid operands that change in every cycle leave the last column at the output."""
-    dut, columns = NmcAlu(4), [rng.getrandbits(32) for _ in range(items)]
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-9)
+    dut, columns = once(NmcAlu, 4), [rng.getrandbits(32) for _ in range(items)]
+    simulated = simulation(dut)
 
     async def run(ctx):
         ctx.set(dut.result.ready, 1)
@@ -157,8 +155,8 @@ def test_stages_that_hold_nothing_stand_still(items, rng):
                 assert ctx.get(dut.result.payload.column) == columns[-1]
                 assert ctx.get(dut.result.valid) == (cycle < NmcAlu.LATENCY + items - 1)
 
-    simulator.add_testbench(run)
-    simulator.run()
+    simulated.add_testbench(run)
+    simulated.run()
 
 
 class TiesAway(FpAdder):
@@ -222,7 +220,7 @@ def test_store_keeps_every_bit(dtype):
     (3, 0, 0x3C00_3C00), (3, 2, 0x3C00_3C00), (0, 3, 0x3C80_3C00), (1, 3, 0x3C00_3C00), (3, 3, 0x3C00_3C00)])
 def test_the_unused_numbers_act_as_store_and_as_fp32(op, dtype, expected):
     """Operation 3 stores; element type 3 is fp32."""
-    dut = NmcAlu(4)
+    dut = once(NmcAlu, 4)
 
     async def testbench(ctx):
         column = dut.operands.payload.old, dut.operands.payload.new
@@ -235,10 +233,9 @@ def test_the_unused_numbers_act_as_store_and_as_fp32(op, dtype, expected):
         await ctx.tick().repeat(NmcAlu.LATENCY)
         assert ctx.get(dut.result.payload.column) == expected
 
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-9)
-    simulator.add_testbench(testbench)
-    simulator.run()
+    simulated = simulation(dut)
+    simulated.add_testbench(testbench)
+    simulated.run()
 
 
 @pytest.mark.parametrize("dtype", on_one(DTYPES), ids=lambda dtype: dtype.name)
@@ -276,7 +273,7 @@ def test_reset_in_flight_drops_the_pipeline(rng):
     """After a reset in flight no column is left."""
     lost = [random_operands(rng, 4) for _ in range(3)]
     kept = [random_operands(rng, 4) for _ in range(20)]
-    dut = NmcAlu(4)
+    dut = once(NmcAlu, 4)
     bench = StreamBench(dut, seed=5)
     taken = bench.sink(dut.result)
 

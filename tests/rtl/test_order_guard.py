@@ -4,14 +4,12 @@ import random
 from collections import Counter, deque
 
 import pytest
-from amaranth.hdl import ResetInserter, Signal
-from amaranth.sim import Simulator
 
 from t3sim.rtl.address_map import channel_of
 from t3sim.rtl.channel.order_guard import OrderGuard
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
-from t3sim.testbenches.formal.macros import AsMacros
 from t3sim.testbenches.reference.order_guard import OrderGuardModel, bucket_of
+from tests.support.stream_bench import once, simulation
 from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
@@ -31,9 +29,8 @@ def test_random_writes_and_retirements_match_the_model(channel, seed):
     """Writes whenever there is room, queues from 4 entries up; a word that is being written reads as noise."""
     rng = random.Random(seed)
     geometry = Geometry(channel=channel)
-    dut, reset = OrderGuard(geometry), Signal()
-    simulator = Simulator(ResetInserter(reset)(AsMacros(dut)))
-    simulator.add_clock(1e-9)
+    dut = once(OrderGuard, geometry)
+    simulated = simulation(dut)
     lines = [rng.getrandbits(geometry.tracker.address_bits) for _ in range(40)]
     answers = Counter()
 
@@ -41,11 +38,11 @@ def test_random_writes_and_retirements_match_the_model(channel, seed):
         for _ in range(2):
             await sweep(ctx)
             await traffic(ctx)
-            ctx.set(reset, 1)  # in flight: whatever is outstanding is forgotten
+            ctx.set(simulated.reset, 1)  # in flight: whatever is outstanding is forgotten
             ctx.set(dut.retired, 0)
             ctx.set(dut.write, 0)
             await ctx.tick()
-            ctx.set(reset, 0)
+            ctx.set(simulated.reset, 0)
 
     async def sweep(ctx):
         for _ in range(channel.guard_buckets):
@@ -88,8 +85,8 @@ def test_random_writes_and_retirements_match_the_model(channel, seed):
                 query = following
             await ctx.tick()
 
-    simulator.add_testbench(run)
-    simulator.run()
+    simulated.add_testbench(run)
+    simulated.run()
     assert min(answers[False], answers[True]) > 10
     assert answers["no room"] or channel.queue_entries > 4
 
@@ -100,9 +97,8 @@ def test_random_writes_and_retirements_match_the_model(channel, seed):
 def test_blocks_from_the_write_to_the_cycle_after_the_retirement(write, retired, free_after, query, hit):
     """One write, one retirement: a read is free in the next cycle."""
     geometry = Geometry()
-    dut = OrderGuard(geometry)
-    simulator = Simulator(AsMacros(dut))
-    simulator.add_clock(1e-9)
+    dut = once(OrderGuard, geometry)
+    simulated = simulation(dut)
     line = 0x1000_0040
 
     async def run(ctx):
@@ -117,17 +113,16 @@ def test_blocks_from_the_write_to_the_cycle_after_the_retirement(write, retired,
                 assert ctx.get(dut.blocked) == (hit and write <= cycle < free_after), f"cycle {cycle}"
             await ctx.tick()
 
-    simulator.add_testbench(run)
-    simulator.run()
+    simulated.add_testbench(run)
+    simulated.run()
 
 
 @pytest.mark.parametrize("entries", [4, 64, 127])
 def test_a_full_queue_and_as_many_writes_again_block(entries):
     """Attack: a count at its end. All to one line, queues of 4 to 127: blocked until the last retirement."""
     geometry = Geometry(channel=ChannelGeometry(queue_entries=entries))
-    dut = OrderGuard(geometry)
-    simulator = Simulator(AsMacros(dut))
-    simulator.add_clock(1e-9)
+    dut = once(OrderGuard, geometry)
+    simulated = simulation(dut)
 
     async def run(ctx):
         await ctx.tick().until(dut.ready)
@@ -143,8 +138,8 @@ def test_a_full_queue_and_as_many_writes_again_block(entries):
                 assert ctx.get(dut.blocked) == (name == "write")
                 await ctx.tick()
 
-    simulator.add_testbench(run)
-    simulator.run()
+    simulated.add_testbench(run)
+    simulated.run()
 
 
 @pytest.mark.parametrize("channel", GEOMETRIES, ids=str)

@@ -4,22 +4,25 @@ import random
 from collections import deque
 
 import pytest
-from amaranth.hdl import Fragment, ResetInserter, Signal
+from amaranth.hdl import Fragment
 from amaranth.lib import data
-from amaranth.sim import Simulator
 
 from t3sim.rtl.streams.pointer_queue import PointerQueue
-from t3sim.testbenches.formal.macros import AsMacros
-from tests.support.stream_bench import StreamBench
+from tests.support.stream_bench import StreamBench, once, simulation
 
 pytestmark = pytest.mark.builds_rtl
+
+
+def mixed(entry):
+    """The digest of an entry."""
+    return entry.low ^ entry.high[:4]
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4, 5, 8, 64])
 @pytest.mark.parametrize("idle_in, idle_out", [(0.0, 0.0), (0.1, 0.6), (0.6, 0.1)])
 def test_keeps_everything_in_order(depth, idle_in, idle_out):
     """Depths 1 to 64 with random pauses; from depth 2 one entry per cycle."""
-    dut = PointerQueue(16, depth)
+    dut = once(PointerQueue, 16, depth)
     bench = StreamBench(dut, seed=depth)
     items = [bench.random.getrandbits(16) for _ in range(300)]
     bench.source(dut.input, items, idle_in)
@@ -33,7 +36,7 @@ def test_keeps_everything_in_order(depth, idle_in, idle_out):
 @pytest.mark.parametrize("depth", [1, 2, 3, 5, 64])
 def test_holds_exactly_its_depth(depth):
     """Also after a reset of a full queue."""
-    dut = PointerQueue(16, depth)
+    dut = once(PointerQueue, 16, depth)
     bench = StreamBench(dut, seed=1)
 
     async def fill(ctx):
@@ -54,7 +57,7 @@ def test_holds_exactly_its_depth(depth):
 def test_head_digest_is_that_of_the_head(depth, idle_in, idle_out):
     """In every cycle in which the queue is not empty."""
     layout = data.StructLayout({"low": 4, "high": 12})
-    dut = PointerQueue(layout, depth, digest=lambda entry: entry.low ^ entry.high[:4])
+    dut = once(PointerQueue, layout, depth, digest=mixed)
     bench = StreamBench(dut, seed=depth)
     items = [{"low": bench.random.getrandbits(4), "high": bench.random.getrandbits(12)} for _ in range(300)]
     bench.source(dut.input, items, idle_in)
@@ -80,15 +83,15 @@ def test_every_cycle_is_that_of_a_queue(depth, fill):
     What the memory gives for a word that is being written does not matter.
     """
     layout = data.StructLayout({"low": 4, "high": 12})
-    dut = PointerQueue(layout, depth, digest=lambda entry: entry.low ^ entry.high[:4])
-    reset, rng = Signal(), random.Random(depth)
+    dut = once(PointerQueue, layout, depth, digest=mixed)
+    simulated, rng = simulation(dut), random.Random(depth)
 
     async def testbench(ctx):
         queue = deque()
         for cycle in range(2000):
             clear, entry = rng.random() < 0.005, rng.getrandbits(16)
             offered, taking = rng.random() < fill, rng.random() < (0.5 if cycle % 200 < 100 else 1 - fill)
-            ctx.set(reset, clear)
+            ctx.set(simulated.reset, clear)
             ctx.set(dut.input.valid, offered)
             ctx.set(dut.input.payload, {"low": entry & 15, "high": entry >> 4})
             ctx.set(dut.output.ready, taking)
@@ -106,10 +109,8 @@ def test_every_cycle_is_that_of_a_queue(depth, fill):
                 queue.clear()
             await ctx.tick()
 
-    simulator = Simulator(ResetInserter(reset)(AsMacros(dut)))
-    simulator.add_clock(1e-9)
-    simulator.add_testbench(testbench)
-    simulator.run()
+    simulated.add_testbench(testbench)
+    simulated.run()
 
 
 @pytest.mark.parametrize("depth", [5, 8, 32])

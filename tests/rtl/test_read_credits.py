@@ -4,11 +4,10 @@ import random
 from dataclasses import replace
 
 import pytest
-from amaranth.hdl import ResetInserter, Signal
-from amaranth.sim import Simulator
 
 from t3sim.rtl.dma.read_credits import ReadCredits
 from t3sim.testbenches.geometries import GEOMETRIES
+from tests.support.stream_bench import once, simulation
 
 pytestmark = pytest.mark.builds_rtl
 
@@ -23,9 +22,8 @@ SIZES = {name: (replace(SEVERAL, dma=replace(SEVERAL.dma, **sizes))) for name, s
 def test_random_reads(name):
     """Engines read when they may; data return late, on any lane, often more than requested, and leave again."""
     dma, rng = SIZES[name].dma, random.Random(name)
-    dut, reset = ReadCredits(SIZES[name]), Signal()
-    simulator = Simulator(ResetInserter(reset)(dut))
-    simulator.add_clock(1e-9)
+    dut = once(ReadCredits, SIZES[name])
+    simulated = simulation(dut)
     seen = {"stray": 0, "full": 0, "forgotten": 0}
 
     async def run(ctx):
@@ -69,14 +67,14 @@ def test_random_reads(name):
                 recent[origin] = started.count(origin)
             assert min(asked) >= 0 and sum(asked) <= dma.outstanding_lines
             if rng.random() < 0.001:
-                ctx.set(reset, 1)
+                ctx.set(simulated.reset, 1)
                 for port in ("issued", "came", "repeated", "gone"):
                     for one in getattr(dut, port):
                         ctx.set(one, 0)
                 await ctx.tick()
-                ctx.set(reset, 0)
+                ctx.set(simulated.reset, 0)
                 recent, asked, inside, allow = [0 for _ in origins], [0 for _ in origins], [0 for _ in origins], 0
 
-    simulator.add_testbench(run)
-    simulator.run()
+    simulated.add_testbench(run)
+    simulated.run()
     assert all(seen.values()), seen

@@ -4,13 +4,11 @@ import random
 from dataclasses import replace
 
 import pytest
-from amaranth.hdl import ResetInserter, Signal
-from amaranth.sim import Simulator
 
 from t3sim.rtl.geometry import DmaGeometry, Geometry, GeometryError, TrackerGeometry
 from t3sim.rtl.window.ready_table import ReadyTable
-from t3sim.testbenches.formal.macros import AsMacros
 from t3sim.testbenches.reference.ready_table import Ask, ReadyTableModel
+from tests.support.stream_bench import once, simulation
 
 pytestmark = pytest.mark.builds_rtl
 
@@ -21,9 +19,8 @@ def simulate(testbench, groups=8, count_bits=4, wg_bits=WG_BITS):
     """Runs `testbench(step, reset)`; `step` is one cycle and returns `asks.ready`; `reset(level)`."""
     geometry = Geometry(tracker=TrackerGeometry(sets=8, banks=1, wg_bits=wg_bits),
                         dma=DmaGeometry(ready_groups=groups))
-    dut, reset = ReadyTable(geometry, count_bits=count_bits), Signal()
-    simulator = Simulator(ResetInserter(reset)(AsMacros(dut)))
-    simulator.add_clock(1e-9)
+    dut = once(ReadyTable, geometry, count_bits=count_bits)
+    simulated = simulation(dut)
 
     async def run(ctx):
         async def step(completed=None, ask=None, shift=2, restart=0):
@@ -37,10 +34,10 @@ def simulate(testbench, groups=8, count_bits=4, wg_bits=WG_BITS):
             await ctx.tick()
             return ready
 
-        await testbench(step, lambda level: ctx.set(reset, level))
+        await testbench(step, lambda level: ctx.set(simulated.reset, level))
 
-    simulator.add_testbench(run)
-    simulator.run()
+    simulated.add_testbench(run)
+    simulated.run()
 
 
 @pytest.mark.parametrize(("groups", "shift"), [(2, 0), (8, 2), (8, 4), (64, 1), (64, 0)])

@@ -3,21 +3,19 @@
 import random
 
 import pytest
-from amaranth.hdl import ResetInserter, Signal
-from amaranth.sim import Simulator
 
 from t3sim.rtl.arbiter.ring_monitor import RingMonitor
 from t3sim.rtl.geometry import Geometry, TrackerGeometry
 from t3sim.testbenches.reference.ring_monitor import RingMonitorModel
+from tests.support.stream_bench import once, simulation
 
 pytestmark = pytest.mark.builds_rtl
 
 
 def simulate(testbench):
     """Runs `testbench(step, reset)`; `step` is one cycle and returns `late`; `reset(level)`."""
-    dut, reset = RingMonitor(Geometry(tracker=TrackerGeometry(wg_bits=9))), Signal()
-    simulator = Simulator(ResetInserter(reset)(dut))
-    simulator.add_clock(1e-9)
+    dut = once(RingMonitor, Geometry(tracker=TrackerGeometry(wg_bits=9)))
+    simulated = simulation(dut)
 
     async def run(ctx):
         async def step(pending=1, started=0, stage=8, restart=0):
@@ -27,10 +25,10 @@ def simulate(testbench):
             await ctx.tick()
             return late
 
-        await testbench(step, lambda level: ctx.set(reset, level))
+        await testbench(step, lambda level: ctx.set(simulated.reset, level))
 
-    simulator.add_testbench(run)
-    simulator.run()
+    simulated.add_testbench(run)
+    simulated.run()
 
 
 @pytest.mark.parametrize("idle", [0.002, 0.02, 0.3])

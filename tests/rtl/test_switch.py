@@ -15,7 +15,7 @@ from t3sim.rtl.registers import SWITCH_COUNTERS, SWITCH_ERRORS, SWITCH_IDENTITY,
 from t3sim.rtl.switch.packets import SwitchError
 from t3sim.rtl.switch.switch import Switch
 from t3sim.testbenches.reference.switch import SwitchModel
-from tests.support.stream_bench import StreamBench, as_dict
+from tests.support.stream_bench import StreamBench, as_dict, once
 from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
@@ -49,7 +49,7 @@ class Gpus:
     """The GPUs of a switch: each sends what it has credits for, and gives those of what it gets back after a while."""
 
     def __init__(self, seed, whole=1, timeout=1000, epoch=1, holds_back=(), geometry=SMALL, lawful=True, plays=True):
-        self.dut, self.geometry = Switch(geometry), geometry
+        self.dut, self.geometry = once(Switch, geometry), geometry
         self.bench = StreamBench(self.dut, seed)
         self.registers = switch_registers(geometry)
         self.model = SwitchModel(geometry, whole) if lawful else None  #: of GPUs that do as they should

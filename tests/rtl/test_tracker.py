@@ -12,7 +12,7 @@ from t3sim.rtl.track.tracker import TrackerBank
 from t3sim.testbenches.reference.coalescer import Update
 from t3sim.testbenches.reference.memory_codec import MemoryCodecModel
 from t3sim.testbenches.reference.tracker import TrackerModel
-from tests.support.stream_bench import StreamBench, as_dict, send
+from tests.support.stream_bench import StreamBench, as_dict, once, send
 from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
@@ -37,7 +37,7 @@ class Bank:
 
     def __init__(self, geometry, seed, bank=0):
         self.geometry, self.bank = geometry, bank
-        self.dut = TrackerBank(geometry)
+        self.dut = once(TrackerBank, geometry)
         self.bench = StreamBench(self.dut, seed)
         regions = geometry.dma.regions
         limit = (1 << geometry.tracker.count_bits) - 1

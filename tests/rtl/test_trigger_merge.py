@@ -7,7 +7,7 @@ import pytest
 from t3sim.rtl.geometry import Geometry, TrackerGeometry
 from t3sim.rtl.track.trigger_merge import TriggerMerge
 from t3sim.testbenches.reference.trigger_merge import MergeModel
-from tests.support.stream_bench import StreamBench, send
+from tests.support.stream_bench import StreamBench, once, send
 from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
@@ -18,7 +18,7 @@ def item(number, n):
 
 
 def merge(banks, seed):
-    dut = TriggerMerge(Geometry(tracker=TrackerGeometry(sets=64, banks=banks)))
+    dut = once(TriggerMerge, Geometry(tracker=TrackerGeometry(sets=64, banks=banks)))
     return dut, StreamBench(dut, seed)
 
 

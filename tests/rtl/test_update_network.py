@@ -8,7 +8,7 @@ from t3sim.rtl.geometry import ChannelGeometry, Geometry, TrackerGeometry
 from t3sim.rtl.track.update_network import UpdateNetwork
 from t3sim.testbenches.reference.coalescer import Update
 from t3sim.testbenches.reference.update_network import UpdateNetworkModel
-from tests.support.stream_bench import StreamBench, send
+from tests.support.stream_bench import StreamBench, once, send
 from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.builds_rtl
 def network(channels, banks, seed):
     geometry = Geometry(tracker=TrackerGeometry(sets=max(2, banks), banks=banks),
                         channel=ChannelGeometry(channels=channels))
-    dut = UpdateNetwork(geometry)
+    dut = once(UpdateNetwork, geometry)
     return geometry, dut, StreamBench(dut, seed)
 
 

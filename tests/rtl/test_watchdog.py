@@ -3,14 +3,13 @@
 import random
 
 import pytest
-from amaranth.hdl import ResetInserter, Signal
-from amaranth.sim import Simulator
 
 from t3sim.rtl.control.watchdog import WatchDog
 from t3sim.rtl.geometry import Geometry
 from t3sim.rtl.layouts import ErrorCode
 from t3sim.rtl.registers import WAITS, WATCHDOG_LIMIT_BITS, WATCHDOG_PERIOD
 from t3sim.testbenches.reference.watchdog import WatchDogModel
+from tests.support.stream_bench import once, simulation
 
 pytestmark = pytest.mark.builds_rtl
 
@@ -23,9 +22,8 @@ def simulate(testbench, **options):
     `step` is one cycle and returns (told, waited); `reset(level)`; `counts(limit)`: whether `moves` and `waits` count
     in the coming cycle.
     """
-    dut, reset = WatchDog(Geometry(), **options), Signal()
-    simulator = Simulator(ResetInserter(reset)(dut))
-    simulator.add_clock(1e-9)
+    dut = once(WatchDog, Geometry(), **options)
+    simulated = simulation(dut)
 
     async def run(ctx):
         async def step(limit=2, moves=0, waits=1, clear=0):
@@ -41,10 +39,10 @@ def simulate(testbench, **options):
             ctx.set(dut.limit, limit)
             return bool(ctx.get(dut.listens)), bool(ctx.get(dut.looks))
 
-        await testbench(step, lambda level: ctx.set(reset, level), counts)
+        await testbench(step, lambda level: ctx.set(simulated.reset, level), counts)
 
-    simulator.add_testbench(run)
-    simulator.run()
+    simulated.add_testbench(run)
+    simulated.run()
 
 
 @pytest.mark.parametrize("seed", range(3))

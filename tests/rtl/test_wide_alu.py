@@ -16,7 +16,7 @@ from t3sim.rtl.formats import FIXED, FIXED_NONE, FIXED_SCALES, NUMBERS, PLAIN_SU
 from t3sim.rtl.geometry import ChannelGeometry, Geometry, GeometryError
 from t3sim.rtlsim.simulator import Simulator
 from t3sim.testbenches.reference.wide_alu import Alu, Operands, WideOp
-from tests.support.stream_bench import StreamBench
+from tests.support.stream_bench import StreamBench, once
 from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
@@ -63,7 +63,7 @@ def drawn(rng: random.Random, names=(*(one.name for one in PLAIN_SUMS), *WIDE), 
 
 
 def run(items, alu=WideAlu, idle: float = 0.0, seed: int = 0, geometry=ALL) -> list[int]:
-    dut = alu(geometry, BYTES)
+    dut = once(alu, geometry, BYTES)
     bench = StreamBench(dut, seed=seed)
     bench.source(dut.operands, [item._asdict() for item in items], idle=idle)
     taken = bench.sink(dut.result, idle=idle)

@@ -1,5 +1,6 @@
-"""Small helpers for stream testbenches in the Amaranth simulator.
+"""Small helpers for testbenches in the Amaranth simulator, first of all for streams.
 
+    dut = once(Coalescer, geometry)                          # elaborated once, for all tests that ask for it
     bench = StreamBench(dut, seed=1)
     bench.source(dut.accesses, items, idle=0.3)              # items: dicts of the payload's fields
     updates = bench.sink(dut.updates, idle=0.3)              # list of dicts, fills while running
@@ -11,21 +12,107 @@ flight, `await bench.pulse_reset(ctx)`.
 """
 
 import random
+from functools import cache, lru_cache
 
-from amaranth.hdl import ResetInserter, Signal
+from amaranth.hdl import Const, ResetInserter, Shape, ShapeCastable, Signal, ValueCastable
 from amaranth.lib import data, enum
 from amaranth.sim import Simulator
 
 from t3sim.testbenches.formal.macros import AsMacros
 
 
-def as_dict(payload) -> dict:
+@lru_cache(maxsize=8)
+def once(block, *arguments, **options):
+    """A block that no test changes or replaces parts of: asked for again it is the same, with its simulator."""
+    dut = block(*arguments, **options)
+    dut.idle_simulations = []
+    return dut
+
+
+class Context:
+    """What a testbench acts through. To set what is set already does nothing: the design has settled."""
+
+    def __init__(self, ctx) -> None:
+        self._set, self.get, self.tick, self.critical = ctx.set, ctx.get, ctx.tick, ctx.critical
+
+    def set(self, port, value) -> None:
+        if isinstance(port, ValueCastable):
+            if isinstance(shape := port.shape(), ShapeCastable):
+                value = Const.cast(shape.const(value)).value
+            port = port.as_value()
+        if not isinstance(value, int) or self.get(port) != value:
+            self._set(port, value)
+
+
+class Simulation:
+    """A block with a clock and a reset, at its start; `simulation` gives it.
+
+    What a memory gives for a row that is being written is noise.
+    """
+
+    def __init__(self, dut) -> None:
+        self._dut, self.reset = dut, Signal()
+        self._simulator = Simulator(ResetInserter(self.reset)(AsMacros(dut)))
+        self._simulator.add_clock(1e-9)
+        self._places, self._testbenches = 0, []
+
+    def restart(self) -> None:
+        self._simulator.reset()
+        self._testbenches = []
+
+    def add_testbench(self, function, *, background: bool = False) -> None:
+        """As a simulator's. A place takes the testbenches of one run after the other."""
+        place = len(self._testbenches)
+        self._testbenches.append((function, background))
+        if place < self._places:
+            return
+        self._places += 1
+
+        async def testbench(ctx):
+            if place < len(self._testbenches):
+                function, background = self._testbenches[place]
+                ctx = Context(ctx)
+                if background:
+                    return await function(ctx)
+                with ctx.critical():
+                    await function(ctx)
+
+        self._simulator.add_testbench(testbench, background=True)
+
+    def run(self) -> None:
+        self._simulator.run()
+        vars(self._dut).get("idle_simulations", []).append(self)
+
+
+def simulation(dut) -> Simulation:
+    """A simulation of a block: if `once` gave it, one whose run has ended well if there is one, otherwise a new one."""
+    if idle := vars(dut).get("idle_simulations"):
+        one = idle.pop()
+        one.restart()
+        return one
+    return Simulation(dut)
+
+
+def as_dict(payload):
     """A sampled struct as plain integers (nested structs as dicts)."""
     if isinstance(payload, data.Const):
-        return {name: as_dict(payload[name]) for name, _ in payload.shape()}
+        return _plain(payload.shape())(payload.as_bits())
     if isinstance(payload, enum.Enum):
         return payload.value
     return payload
+
+
+@cache
+def _plain(shape):
+    """Make what gives bits of this shape as plain integers."""
+    if isinstance(shape, enum.EnumType):
+        return lambda bits: shape(bits).value
+    if not isinstance(shape, ShapeCastable):
+        sign = 1 << Shape.cast(shape).width - 1 if Shape.cast(shape).signed else 0
+        return lambda bits: (bits ^ sign) - sign
+    fields = [(name, field.offset, (1 << field.width) - 1, _plain(field.shape))
+              for name, field in data.Layout.cast(shape)]
+    return lambda bits: {name: plain(bits >> offset & mask) for name, offset, mask, plain in fields}
 
 
 async def send(ctx, port, items, rng, idle: float = 0.0, on_transfer=None) -> None:
@@ -44,23 +131,19 @@ async def send(ctx, port, items, rng, idle: float = 0.0, on_transfer=None) -> No
 
 
 class StreamBench:
-    """Collects testbenches for one device and runs them against a cycle limit.
-
-    What a memory gives for a row that is being written is noise.
-    """
+    """Collects testbenches for one device and runs them against a cycle limit."""
 
     def __init__(self, dut, seed: int):
         self.random = random.Random(seed)
         self.cycle = 0
-        self.reset = Signal()
-        self._simulator = Simulator(ResetInserter(self.reset)(AsMacros(dut)))
-        self._simulator.add_clock(1e-9)
+        self._simulation = simulation(dut)
+        self.reset = self._simulation.reset
         self._pending = 0
 
     def process(self, function, *, background=True) -> None:
         """Adds `async def function(ctx)`; the run ends only after every foreground one returned."""
         if background:
-            self._simulator.add_testbench(function, background=True)
+            self._simulation.add_testbench(function, background=True)
             return
         self._pending += 1
 
@@ -68,7 +151,7 @@ class StreamBench:
             await function(ctx)
             self._pending -= 1
 
-        self._simulator.add_testbench(counted, background=True)
+        self._simulation.add_testbench(counted, background=True)
 
     async def pulse_reset(self, ctx) -> None:
         """Resets the device for one cycle; sinks ignore what they see in it."""
@@ -119,5 +202,5 @@ class StreamBench:
                 self.cycle += 1
             await ctx.tick().repeat(settle or 1)
 
-        self._simulator.add_testbench(watch)
-        self._simulator.run()
+        self._simulation.add_testbench(watch)
+        self._simulation.run()
