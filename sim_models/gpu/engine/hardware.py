@@ -110,10 +110,11 @@ class ChannelPorts(NamedTuple):
 
 
 def channel_ports(ports: Ports) -> ChannelPorts:
-    """Lay the channels' ports side by side."""
-    arrays = _CHANNEL.arrays(len(ports.dram))
+    """Lay the channels' ports side by side; of one channel with an empty place beside it, see `Record.arrays`."""
+    channels = len(ports.dram)
+    arrays = _CHANNEL.arrays(max(2, channels))
     for name, offsets in arrays.items():
-        offsets[:] = getattr(ports, name)
+        offsets[:channels] = getattr(ports, name)
     return ChannelPorts(**arrays)
 
 

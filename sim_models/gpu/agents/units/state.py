@@ -138,7 +138,8 @@ class UnitState(NamedTuple):
 
 def make_state(rates: UnitRates, work: UnitWork) -> UnitState:
     gpus, phases = work.phase_end.shape
-    tables, units = _PLACE.arrays((gpus, rates.units * rates.places)), _UNIT.arrays((gpus, rates.units))
+    tables = _PLACE.arrays((gpus, rates.units * rates.places))
+    units = _UNIT.arrays((gpus, max(2, rates.units)))  # nobody uses a second one of one: see `Record.arrays`
     for name in ("wg", "refused", "compute_end"):
         tables[name][:] = -1
 
