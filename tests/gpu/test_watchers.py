@@ -12,6 +12,7 @@ from t3sim.gpu.engine.observers import Observer
 from t3sim.machine import load_machine
 from t3sim.runs import build
 from t3sim.workload.operators.kernel_table import GROUP, LOAD, STEP, STORE, KernelTable, rows_of
+from tests.support.variants import Watches
 
 pytestmark = pytest.mark.builds_loops
 
@@ -47,14 +48,6 @@ class HaltsAt(NamedTuple):
     def after_edge(self, sim, kernel, hardware, device, now):
         if now == self.cycle:
             sim.control.halt[0] = 1
-
-
-class Watches(Observer):
-    def __init__(self, state: tuple) -> None:
-        self.state = state
-
-    def before(self, now, end):
-        return self.state, end
 
 
 class Asks(Observer):

@@ -1,5 +1,7 @@
 """Ring collectives as kernels: bytes by the closed form, time by the link or by the compute units."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from t3sim.machine import Machine, load_machine
 from t3sim.runs import isolated_collectives as collectives
 from t3sim.runs.phases import PURPOSES
 from t3sim.runs.program_kernels import KINDS, LevelPlan, Places, ring_plan, ring_program
-from tests.support.variants import variant
+from tests.support.variants import Watches, variant
 
 pytestmark = pytest.mark.builds_loops
 
@@ -139,15 +141,31 @@ def test_a_step_waits_for_the_one_before(machine, kind):
     assert (np.diff(ends, prepend=0) >= least).all()
 
 
+class CountsLoads(NamedTuple):
+    """A watcher that keeps the most loads that the one GPU has in flight."""
+
+    most: np.ndarray
+
+    def before_edge(self, sim, kernel, hardware, gpu, now):
+        pass
+
+    def after_edge(self, sim, kernel, hardware, gpu, now):
+        loads = 0
+        for place in range(kernel.state.outstanding.shape[1]):
+            loads += kernel.state.outstanding[gpu, place]
+        self.most[0] = max(self.most[0], loads)
+
+
 def test_no_more_loads_in_flight_than_resident_workgroups_hold(machine):
     places, lines, units = 3, 4, 5
     kernel = {"workgroups_per_cu": places, "workgroup_bytes": lines * 64}
     sim = collectives.collective_sim(variant(machine, gpu={"compute_units": units}, collective=kernel), 1 << 20, 3,
                                      "reduce-scatter-nmc")
-    going, most = Lockstep(sim), 0
-    while going.advance(1) == RUNNING:
-        most = max(most, int(sim.kernel.state.outstanding.sum()))
-    assert most == places * lines * units
+    going, most = Lockstep(sim), np.zeros(1, np.int64)
+    going.observers.append(Watches(CountsLoads(most)))
+    assert len(sim.kernel.state.outstanding) == 1
+    assert going.advance(10_000_000) == DONE
+    assert most[0] == places * lines * units
 
 
 @pytest.mark.parametrize("compute_units", [2, 4])

@@ -1,6 +1,7 @@
 """A fused GEMM and reduce-scatter on the compiled RTL: exact traffic, an end, and clear words when there is none."""
 
 import re
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from numba import typeof
 
 from t3sim.cosim.driver.driver import Driver, DriverError
 from t3sim.cosim.gpu import gpu_design, model_ports
-from t3sim.gpu.engine.end import IDLE_LIMIT, RUNNING
+from t3sim.gpu.engine.end import IDLE_LIMIT
 from t3sim.gpu.setup import STATES
 from t3sim.machine import load_machine
 from t3sim.runs import address_space as track_trigger
@@ -20,7 +21,7 @@ from t3sim.runs.isolated_collectives import collective_sim
 from t3sim.runs.phases import PURPOSES
 from t3sim.runs.plan import Plan, Policy
 from t3sim.workload.workloads import gemm_workload
-from tests.support.variants import small_machine, variant
+from tests.support.variants import Watches, small_machine, variant
 
 pytestmark = [pytest.mark.builds_rtl, pytest.mark.builds_loops]
 
@@ -197,16 +198,28 @@ def test_every_gpu_is_told_the_derived_starvation_limit(small):
         assert [master.read(register) for master in run.masters] == [cycles] * 2
 
 
+class CountsStores(NamedTuple):
+    """A watcher that keeps the most stores that wait for one link."""
+
+    most: np.ndarray
+
+    def before_edge(self, sim, kernel, hardware, gpu, now):
+        pass
+
+    def after_edge(self, sim, kernel, hardware, gpu, now):
+        for link in range(len(sim.stores_out.count)):
+            self.most[0] = max(self.most[0], sim.stores_out.count[link])
+
+
 def test_stores_wait_in_a_buffer_of_their_own_if_the_machine_has_one(small):
     """With room for all of them none holds its compute unit, and not more than fit are there at any time."""
     def run_with(size: int | None) -> tuple[FusedRun, int]:
         run, most = fused(variant(small, link={"bandwidth_gb_per_s": 5.0, "egress_buffer_bytes": 1024,
-                                               "store_buffer_bytes": size}), "512x512x64"), 0
-        while run.advance(8) == RUNNING:
-            most = max(most, int(run.sim.stores_out.count.max()))
+                                               "store_buffer_bytes": size}), "512x512x64"), np.zeros(1, np.int64)
+        run.observers.append(Watches(CountsStores(most)))
         run.run()
         check_exact(run)
-        return run, most
+        return run, int(most[0])
     (same, least), (explicit, _), (large, most) = run_with(None), run_with(1024), run_with(1 << 20)
     assert (same.now, traffic(same)) == (explicit.now, traffic(explicit)) and least == 1024 // 64
     held = [int(run.sim.kernel.state.accounted[0, STATES.index("store_link")]) for run in (same, large)]

@@ -1,7 +1,8 @@
-"""Machines and kernels that the models' tests share."""
+"""Machines, kernels and observers that the models' tests share."""
 
 from t3sim.gpu.engine.end import DONE
 from t3sim.gpu.engine.loop import Lockstep
+from t3sim.gpu.engine.observers import Observer
 from t3sim.gpu.state import Sim
 from t3sim.machine import Machine
 from t3sim.runs import build
@@ -31,3 +32,13 @@ def run_kernel(machine: Machine, workload: Workload | str, devices: int = 4) -> 
     run = Lockstep(build.make_sim(Plan(machine, workload)))
     assert run.advance(10_000_000) == DONE
     return run.sim, run.now
+
+
+class Watches(Observer):
+    """Looks at every cycle by the methods of a named tuple."""
+
+    def __init__(self, state: tuple) -> None:
+        self.state = state
+
+    def before(self, now, end):
+        return self.state, end
