@@ -45,15 +45,22 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"seed: {config.option.seed} (repeat with --seed={config.option.seed})"
 
 
-#: Files that build what takes longest begin, side by side; short ones fill the end.
-ORDER = ("builds_loops", "builds_rtl")
+#: This file compiles the loops that most others run. Meanwhile the other processes test hardware: those that needed
+#: the same loops would wait.
+FIRST = "test_data_mode.py"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    built: dict[object, set[str]] = {}
+    built: dict[Path, set[str]] = {}
     for item in items:
         built.setdefault(item.path, set()).update(mark.name for mark in item.iter_markers())
-    items.sort(key=lambda item: next((at for at, mark in enumerate(ORDER) if mark in built[item.path]), len(ORDER)))
+
+    def turn(item: pytest.Item) -> int:
+        if "builds_loops" in built[item.path]:
+            return 0 if item.path.name == FIRST else 2
+        return 1 if "builds_rtl" in built[item.path] else 3  # short ones fill the end
+
+    items.sort(key=turn)
     if config.getoption("--compile-nothing"):
         kept = [item for item in items if not LEFT_OUT.intersection(mark.name for mark in item.iter_markers())]
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])

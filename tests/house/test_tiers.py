@@ -59,11 +59,11 @@ def test_a_tier_is_what_its_command_runs(target, words):
     assert re.search(rf"^{target}: .*\n\t\$\(python\) -m pytest {re.escape(words)}\$\(PYTEST_ARGS\)$", makefile, re.M)
 
 
-def test_files_that_build_loops_come_first_and_stay_whole():
+def test_one_file_compiles_what_others_run_beside_those_of_hardware_and_files_stay_whole():
     """A file is where its longest build puts it; what begins first is not waited for in the end."""
     class Item:
         def __init__(self, path: str, *names: str) -> None:
-            self.path, self.names = path, names
+            self.path, self.names = Path(path), names
 
         def iter_markers(self):
             return [getattr(pytest.mark, name).mark for name in self.names]
@@ -72,9 +72,11 @@ def test_files_that_build_loops_come_first_and_stay_whole():
         def getoption(self, name: str) -> bool:
             return False
 
+    first = f"whole/{conftest.FIRST}"
+    assert (ROOT / "tests" / first).is_file()
     items = [Item("plain"), Item("loops"), Item("rtl", "builds_rtl"), Item("loops", "builds_rtl", "builds_loops"),
-             Item("rtl")]
+             Item("rtl"), Item(first, "builds_rtl", "builds_loops")]
     conftest.pytest_collection_modifyitems(Config(), items)
-    assert [item.path for item in items] == ["loops", "loops", "rtl", "rtl", "plain"]
+    assert [str(item.path) for item in items] == [first, "rtl", "rtl", "loops", "loops", "plain"]
     arguments = re.search(r"^PYTEST_ARGS \?= (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)[1]
     assert "--no-loadscope-reorder" in arguments.split(), "xdist would begin with the file of most tests"
