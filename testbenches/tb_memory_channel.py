@@ -157,7 +157,7 @@ async def no_more_is_granted_than_the_guard_can_count(bench: Bench) -> None:
         bench.set(f"{name}.ready", 1)
     channel.dram.takes, channel.dram.retires = never(), always()
     stream, other = ("compute", "inbound") if bench.number // 2 % 2 else ("inbound", "compute")
-    item = {"address": 0, "bytes": 64, "op": 1, "source": 0, "region": 1, "wf": 0, "wg": 0, **bench.other_parts()}
+    item = {"address": 0, "bytes": 64, "op": 1, "source": 0, "region": 1, "wf": 0, "wg": 0}
     channel.drivers[stream].send_all([item] * (most + 20))
     await bench.cycle(bench.geometry.channel.guard_buckets + 20 * most + 200)
     assert channel.model.shown == most and bench.get("holds")

@@ -13,6 +13,7 @@ from t3sim.rtlsim.expressions import Expressions, kind, local
 from t3sim.rtlsim.graph import ONE, WORD, ZERO, Graph, Node, Value, node_of, uses
 
 _GROUP = 8  #: clusters that are asked for together
+_MOST_WORDS = 3  #: of bits of clusters that are written without a branch
 
 
 def if_so(condition: str) -> str:
@@ -40,6 +41,9 @@ class GraphWriter(Expressions, ABC):
         self.words_of_bits = max(1, -(-len(clusters) // WORD))
         self.readers: dict[int, list[int]] = defaultdict(list)  #: node: clusters that read it from outside
         self.memory_readers: dict[int, list[int]] = defaultdict(list)
+        self.ports_of: dict[int, int] = defaultdict(int)  #: register: ports that are read there, as bits
+        #: In what is being written, by readers and ports that have to hear of changes: the widths of what may change.
+        self._differences: dict[tuple[tuple[int, ...], int], list[int]] = {}
         self.inner: dict[int, int] = {node: i for i, cluster in enumerate(clusters) for node in cluster.nodes}
         for i, cluster in enumerate(clusters):
             sources = {u for n in cluster.nodes for u in uses(graph.nodes[n])}
@@ -65,14 +69,24 @@ class GraphWriter(Expressions, ABC):
         return " ".join(f"{'dirty' if word == here else f'{at}.dirty[{word}]'} |= 0x{bits:x}ull;"
                         for word, bits in by_word(clusters).items())
 
-    def update(self, node: int, new: str, here: int) -> str:
-        """Write a node's new value, and that its readers are to be evaluated if it is another."""
-        masks = by_word(self.readers[node])
-        if len(masks) == 1:
-            (word, bits), = masks.items()
-            name = "dirty" if word == here else f"s.dirty[{word}]"
-            return f"{name} |= {if_so(f's.v{node} != {new}')} & 0x{bits:x}ull; s.v{node} = {new};"
-        return f"if (s.v{node} != {new}) {{ s.v{node} = {new}; {self.dirty(self.readers[node], here)} }}"
+    def differ(self, difference: str, width: int, readers: Sequence[int], ports: int = 0) -> str:
+        """Write that readers and ports have to hear of a change if a bit of the difference is set."""
+        if not readers and not ports:
+            return ""
+        key = tuple(readers), ports
+        self._differences.setdefault(key, []).append(width)
+        return f"d{list(self._differences).index(key)} |= {difference};"
+
+    def differences(self) -> Iterator[tuple[int, tuple[int, ...], int, str]]:
+        """Yield the number of each variable that `differ` wrote, readers, ports, and all bits if one of it is set."""
+        for i, ((readers, ports), widths) in enumerate(self._differences.items()):
+            yield i, readers, ports, f"-d{i}" if max(widths) == 1 else if_so(f"d{i} != 0")
+
+    def update(self, node: int, new: str) -> str:
+        """Write a node's new value, and whether it is another."""
+        width = self.graph.nodes[node].width
+        difference, width = (f"s.v{node} ^ {new}", width) if width <= WORD else (f"s.v{node} != {new}", 1)
+        return f"{self.differ(difference, width, self.readers[node], self.ports_of[node])} s.v{node} = {new};"
 
     def field(self, node: int) -> str:
         """Write where a node's value is kept."""
@@ -163,10 +177,24 @@ class GraphWriter(Expressions, ABC):
                 yield f"    if ({bits} & 0x{sum(1 << i % WORD for i in group):x}ull) {{"
             for i in group:
                 yield f"    if ({bits} & 0x{1 << i % WORD:x}ull) {{"
-                yield from (f"        {line}" for line in body(i))
+                self._differences = {}
+                yield from (f"        {line}" for line in self.turn(bits, i, list(body(i))))
                 yield "    }"
             if len(group) > 1:
                 yield "    }"
+
+    def turn(self, _bits: str, number: int, lines: list[str]) -> Iterator[str]:
+        """Write the lines, and that who reads what they have changed is to be evaluated."""
+        yield from (f"std::uint64_t d{i} = 0;" for i, *_ in self.differences())
+        yield from lines
+        for i, readers, _, changed in self.differences():
+            masks = by_word(readers)
+            if len(masks) > _MOST_WORDS:
+                yield f"if (d{i} != 0) {{ {self.dirty(readers, number // WORD)} }}"
+                continue
+            yield f"d{i} = {changed};"
+            for word, bits in masks.items():
+                yield f"{'dirty' if word == number // WORD else f's.dirty[{word}]'} |= d{i} & 0x{bits:x}ull;"
 
     def cluster(self, number: int) -> Iterator[str]:
         """Write the evaluation of a cluster."""
@@ -183,7 +211,7 @@ class GraphWriter(Expressions, ABC):
         for node in cluster.nodes:
             yield from self.compute(node)
             if self.readers[node]:
-                yield self.update(node, f"v{node}", number // WORD)
+                yield self.update(node, f"v{node}")
         pending: list[str] = []
         for sink in cluster.sinks:
             yield from self.sink(sink, pending)
@@ -212,21 +240,11 @@ class GraphWriter(Expressions, ABC):
             yield f"const {wide} v{number} = {self.node(number)};"
 
     def select(self, number: int, node: Node, wide: str) -> Iterator[str]:
-        choices = list(zip(node.extra, node.args[1::2], node.args[2::2]))
-        whole = all(start == 0 and len(new) == node.width for start, _, new in choices)
-        if whole:
-            text = self.word(node.args[0])
-            for _, condition, new in choices:
-                text = f"({self.word(condition)} ? {self.word(new)} : {text})"
-            yield f"const {wide} v{number} = {text};"
-            return
         yield f"{wide} v{number} = {self.word(node.args[0])};"
-        for start, condition, new in choices:
+        for start, condition, new in zip(node.extra, node.args[1::2], node.args[2::2]):
             bits = (1 << len(new)) - 1 << start
-            kept_bits = (1 << node.width) - 1 & ~bits
-            shifted = self.word((ZERO,) * start + new)
-            value = f"(v{number} & 0x{kept_bits:x}ull) | {shifted}" if kept_bits else shifted
-            yield f"v{number} = {self.word(condition)} ? {value} : v{number};"
+            which = f"-{self.word(condition)}" + (f" & 0x{bits:x}ull" if len(new) < node.width else "")
+            yield f"v{number} ^= (v{number} ^ {self.word((ZERO,) * start + new)}) & {which};"
 
     def switch(self, number: int, node: Node, wide: str) -> Iterator[str]:
         default, enable, value, *cases = node.args
@@ -267,28 +285,23 @@ class GraphWriter(Expressions, ABC):
     def output(self, where: tuple[str, int], value: Value) -> Iterator[str]:
         """Write what a word of a port shows."""
 
-    def written(self, memory: int, here: int) -> str:
-        """Write that a memory has changed."""
-        return self.dirty(self.memory_readers[memory], here)
-
     def take(self, number: int) -> Iterator[str]:
         """Write what a cluster's registers and memories do at the edge."""
         for sink in self.clusters[number].sinks:
             if sink.kind == "next":
                 node = self.graph.registers[sink.what[0]].node
-                yield f"{{ const auto x = s.x{node}; {self.update(node, 'x', number // WORD)} }}"
+                yield f"{{ const auto x = s.x{node}; {self.update(node, 'x')} }}"
             elif sink.kind == "write":
                 memory, = sink.what
                 for port, address in enumerate(sink.values[1::3]):
-                    yield from self.write(memory, port, len(address), number // WORD)
+                    yield from self.write(memory, port, len(address))
 
-    def write(self, number: int, port: int, address_bits: int, here: int) -> Iterator[str]:
+    def write(self, number: int, port: int, address_bits: int) -> Iterator[str]:
         memory = self.graph.memories[number]
-        name, words = f"{number}_{port}", range(len(self.memory_words(memory.width)))
-        room = f" && s.a{name} < {memory.depth}" if memory.depth < 1 << address_bits else ""
-        yield f"if (({' | '.join(f's.e{name}_{word}' for word in words)}) != 0{room}) {{"
-        for word in words:
+        name = f"{number}_{port}"
+        yield f"if (s.a{name} < {memory.depth}) {{" if memory.depth < 1 << address_bits else "{"
+        for word, width in enumerate(self.memory_words(memory.width)):
             place = f"s.m{number}_{word}[s.a{name}]"
-            yield f"    const auto n{word} = ({place} & ~s.e{name}_{word}) | (s.d{name}_{word} & s.e{name}_{word});"
-            yield f"    if ({place} != n{word}) {{ {place} = n{word}; {self.written(number, here)} }}"
+            yield f"    const std::uint64_t n{word} = ({place} ^ s.d{name}_{word}) & s.e{name}_{word};"
+            yield f"    {self.differ(f'n{word}', width, self.memory_readers[number])} {place} ^= n{word};"
         yield "}"
