@@ -60,7 +60,7 @@ def write_code(factory: Callable[[], wiring.Component], name: str, groups: Group
 def _in_own_process(factory: Callable[[], wiring.Component], name: str, groups: Groups, folder: Path) -> bool:
     """Do `write_code` beside this process, whose other threads compile loops in Python; return whether it was done.
 
-    It takes 10 seconds, for which both would take turns in one interpreter.
+    It takes 10 seconds of Python, in which each would slow the other down in one interpreter.
     """
     request = folder / "request.pickle"
     with contextlib.suppress(pickle.PicklingError, AttributeError, TypeError, ToolchainError):
