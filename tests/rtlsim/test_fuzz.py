@@ -2,7 +2,6 @@
 
 import re
 import time
-from itertools import count
 
 import numpy as np
 import pytest
@@ -128,7 +127,7 @@ def test_a_wrong_memory_is_found(monkeypatch):
     """A write port that ignores its enable by bit."""
     right = GraphWriter.write
     monkeypatch.setattr(GraphWriter, "write", lambda self, *where: (
-        re.sub(r"\(s\.m\S+ & ~s\.e\S+\) \| \((\S+) & \S+\);", r"\1;", line) for line in right(self, *where)))
+        re.sub(r" & s\.e\S+;", ";", line) for line in right(self, *where)))
     _found(monkeypatch)
 
 
@@ -136,7 +135,7 @@ def _found(monkeypatch) -> None:
     monkeypatch.setattr(fuzz, "_SHRINK_SECONDS", 20)
     told: list[tuple[float, str]] = []
     start = time.monotonic()
-    tally = fuzz.fuzz(count(1), lambda line: told.append((time.monotonic() - start, line)), 0)
+    tally = fuzz.fuzz(range(1, 31), lambda line: told.append((time.monotonic() - start, line)), 0)
     (seconds, first), (_, smallest) = told
     print(f"found after {seconds:.0f} s")
     assert tally.failed == tally.equal + tally.refused + 1 < 30
