@@ -125,7 +125,10 @@ class Program:
             return command._replace(op=rng.randrange(5, 8))
         if command.op == COPY or rng.random() < 0.05:
             return command
-        line = rng.randrange(self.words[0] // LINE_BYTES, self.words[1] // LINE_BYTES)
+        first, end = (word // LINE_BYTES for word in self.words)
+        line = rng.randrange(first, end)
+        if rng.random() < 0.2:  # at a bound, on either side
+            line = max(0, rng.choice((first, end)) + rng.randint(-2, 0))
         aligned = 0 if command.op == POLL else 4 * rng.randrange(LINE_BYTES // 4)
         return command._replace(address=line * LINE_BYTES + aligned + (rng.random() < 0.05))
 
