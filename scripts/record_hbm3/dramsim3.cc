@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <deque>
 #include <fstream>
 #include <string>
@@ -28,6 +29,7 @@ int main(int, char **argv) {  // config, trace, folder for the outputs
         last = now;
     };
     auto *memory = dramsim3::GetMemorySystem(argv[1], argv[3], read, [&](uint64_t) {});
+    clock_t begin = clock();
     for (size_t next = 0; next < requests.size() || outstanding || now < last + 20000; now++) {
         memory->ClockTick();
         if (next == requests.size() || requests[next].cycle > now) continue;
@@ -38,6 +40,7 @@ int main(int, char **argv) {  // config, trace, folder for the outputs
         request.accepted = last = now;
         next++;
     }
+    fprintf(stderr, "%f\n", (clock() - begin) / double(CLOCKS_PER_SEC));
     for (auto &request : requests) printf("%ld %ld\n", request.accepted, request.done);
     exit(0);
 }

@@ -7,6 +7,7 @@
 #include <ramulator/memory_system/i_memory_system.h>
 
 #include <cstdio>
+#include <ctime>
 #include <fstream>
 #include <vector>
 
@@ -26,6 +27,7 @@ int main(int, char **argv) {  // config, trace
     auto *memory = Ramulator::Factory::create_memory_system(config);
     frontend->connect_memory_system(memory);
     memory->connect_frontend(frontend);
+    clock_t begin = clock();
     size_t next = 0;
     for (long now = 0; next < lines.size() || outstanding || now < last + 20000; now++) {
         memory->tick();
@@ -48,6 +50,7 @@ int main(int, char **argv) {  // config, trace
         outstanding += !line.write;
         next++;
     }
+    fprintf(stderr, "%f\n", (clock() - begin) / double(CLOCKS_PER_SEC));
     frontend->finalize();
     memory->finalize();
     for (auto &line : lines) printf("%ld %ld\n", line.accepted, line.done);

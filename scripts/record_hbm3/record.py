@@ -7,6 +7,8 @@
     g++ -O2 -std=c++20 -Isrc -Iext/yaml-cpp/include -o ramulator ramulator.cc libramulator.so
                                                                           # in Ramulator 2.1, commit c5b1c3a4 (MIT)
     PYTHONPATH=RAMULATOR/python python scripts/record_hbm3/record.py FOLDER_OF_THE_THREE
+    PYTHONPATH=RAMULATOR/python python scripts/record_hbm3/record.py FOLDER speed > docs/results/dram-speed.csv
+                                                                          # dramsim3 without -DCMD_TRACE
 
 DRAMsim3 has a refresh per bank whose distances are mixed up: the other banks wait for the refresh of all (tRFC), the
 bank itself for nothing. The patch gives each its own, tRFCb and, in tPPD, which HBM does not use, tRREFD.
@@ -14,6 +16,7 @@ bank itself for nothing. The patch gives each its own, tRFCb and, in tPPD, which
 
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
 import sys
@@ -28,6 +31,8 @@ from t3sim.machine.dram import Dram
 from t3sim.testbenches.hbm_replay import recorded
 from t3sim.testbenches.hbm_replay.configurations import RECORDED, configured
 from t3sim.testbenches.hbm_replay.recorded.traces import decode, text
+from t3sim.testbenches.hbm_replay.replay import replay
+from t3sim.testbenches.hbm_replay.validation import with_fr_fcfs
 
 INI = """[dram_structure]
 protocol = HBM
@@ -85,17 +90,21 @@ def trace_text(lines, ops, cycles) -> str:
     return text(lines, ops, cycles, 32)
 
 
+def run_dramsim3(folder: Path, dram: Dram, requests: str, scratch: Path) -> subprocess.CompletedProcess[str]:
+    per_bank = dram.refresh == "per_bank"
+    order = "ch" + "ra" + "".join(FIELDS[field] for field in dram.address_fields)
+    (scratch / "d.ini").write_text(INI.format(
+        d=dram, order=order, policy="BANK_LEVEL_STAGGERED" if per_bank else "RANK_LEVEL_STAGGERED"))
+    (scratch / "trace").write_text(requests)
+    return subprocess.run([folder / ("dramsim3-per-bank" if per_bank else "dramsim3"), "d.ini", "trace", "."],
+                          cwd=scratch, capture_output=True, text=True, check=True)
+
+
 def dramsim3(folder: Path, dram: Dram, requests: str) -> tuple[list, list]:
     """Return (accepted, done) per request and every command as (cycle, name, bank group, bank)."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
         scratch = Path(name)
-        per_bank = dram.refresh == "per_bank"
-        order = "ch" + "ra" + "".join(FIELDS[field] for field in dram.address_fields)
-        (scratch / "d.ini").write_text(INI.format(
-            d=dram, order=order, policy="BANK_LEVEL_STAGGERED" if per_bank else "RANK_LEVEL_STAGGERED"))
-        (scratch / "trace").write_text(requests)
-        ran = subprocess.run([folder / ("dramsim3-per-bank" if per_bank else "dramsim3"), "d.ini", "trace", "."],
-                             cwd=scratch, capture_output=True, text=True, check=True)
+        ran = run_dramsim3(folder, dram, requests, scratch)
         served = [tuple(map(int, line.split())) for line in ran.stdout.splitlines() if line[:1].isdigit() or
                   line[:1] == "-"]
         commands = []
@@ -108,34 +117,40 @@ def dramsim3(folder: Path, dram: Dram, requests: str) -> tuple[list, list]:
 RAMULATORS = {"FRFCFS-q32": ("FRFCFS", 32)}
 
 
-def ramulator(folder: Path, dram: Dram, places: list[tuple], name: str, pseudo_channels: int = 1) -> tuple[list, list]:
-    """Return the same as `dramsim3`. Places are (pseudo channel, bank group, bank, row, column, R or W, cycle)."""
+def run_ramulator(folder: Path, dram: Dram, places: list[tuple], name: str, scratch: Path, pseudo_channels: int = 1,
+                  record: bool = True) -> subprocess.CompletedProcess[str]:
     import ramulator
     from ramulator.export import dict_to_yaml
 
     scheduler, entries = RAMULATORS[name]
     managers = ramulator.refresh_manager
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as scratch:
-        controller = ramulator.controller.HBM34(
-            dram=ramulator.dram.HBM3(org_preset="HBM3_4Gb", timing_preset="HBM3_6400Mbps",
-                                     pseudochannel=pseudo_channels, row=dram.rows_per_bank),
-            scheduler=getattr(ramulator.scheduler, scheduler)(), row_policy=ramulator.row_policy.Open(),
-            refresh_manager=managers.HBM34PerBankRefresh() if dram.refresh == "per_bank" else managers.AllBank(),
-            addr_mapper=ramulator.addr_mapper.PassThroughAddrMapper(), read_buffer_size=entries,
-            write_buffer_size=entries,
-            controller_plugins=[ramulator.controller_plugin.CmdTraceRecorder(path=f"{scratch}/commands")])
-        memory = ramulator.memory_system.GenericDRAM(
-            clock_ratio=1, controllers=[controller],
-            channel_mapper=ramulator.channel_mapper.PassThroughChannelMapper())
-        (Path(scratch) / "c.yaml").write_text(dict_to_yaml({
-            "frontend": ramulator.frontend.External(clock_ratio=1).to_config(), "memory_system": memory.to_config()}))
-        (Path(scratch) / "trace").write_text("".join(" ".join(map(str, place)) + "\n" for place in places))
-        ran = subprocess.run([folder / "ramulator", "c.yaml", "trace"], cwd=scratch, capture_output=True, text=True,
-                             check=True)
+    controller = ramulator.controller.HBM34(
+        dram=ramulator.dram.HBM3(org_preset="HBM3_4Gb", timing_preset="HBM3_6400Mbps",
+                                 pseudochannel=pseudo_channels, row=dram.rows_per_bank),
+        scheduler=getattr(ramulator.scheduler, scheduler)(), row_policy=ramulator.row_policy.Open(),
+        refresh_manager=managers.HBM34PerBankRefresh() if dram.refresh == "per_bank" else managers.AllBank(),
+        addr_mapper=ramulator.addr_mapper.PassThroughAddrMapper(), read_buffer_size=entries,
+        write_buffer_size=entries,
+        controller_plugins=[ramulator.controller_plugin.CmdTraceRecorder(path=f"{scratch}/commands")] * record)
+    memory = ramulator.memory_system.GenericDRAM(
+        clock_ratio=1, controllers=[controller],
+        channel_mapper=ramulator.channel_mapper.PassThroughChannelMapper())
+    (scratch / "c.yaml").write_text(dict_to_yaml({
+        "frontend": ramulator.frontend.External(clock_ratio=1).to_config(), "memory_system": memory.to_config()}))
+    (scratch / "trace").write_text("".join(" ".join(map(str, place)) + "\n" for place in places))
+    return subprocess.run([folder / "ramulator", "c.yaml", "trace"], cwd=scratch, capture_output=True, text=True,
+                          check=True)
+
+
+def ramulator(folder: Path, dram: Dram, places: list[tuple], name: str, pseudo_channels: int = 1) -> tuple[list, list]:
+    """Return the same as `dramsim3`. Places are (pseudo channel, bank group, bank, row, column, R or W, cycle)."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder_name:
+        scratch = Path(folder_name)
+        ran = run_ramulator(folder, dram, places, name, scratch, pseudo_channels)
         served = [tuple(map(int, line.split())) for line in ran.stdout.splitlines()]
         names = {"PREpb": "PRE", "PREab": "PREA", "REFab": "REF", "REFpb": "REFPB"}
         commands = []
-        for line in next(Path(scratch).glob("commands*")).read_text().splitlines()[1:]:
+        for line in next(scratch.glob("commands*")).read_text().splitlines()[1:]:
             clock, kind, _, _, _, group, bank, *_ = line.split(",")
             commands.append(((int(clock) - 1) // 2, names.get(kind, kind), int(group), int(bank)))
     return served, commands
@@ -178,7 +193,37 @@ def until_last(served: list, commands: list) -> dict:
             "commands": [one[:2] if one[1] in ("REF", "PREA") else one for one in commands if one[0] <= last]}
 
 
+#: Streams, random addresses, hits of one bank group, conflicts, and a quarter and half of what the bus can take.
+SPEED_WORKLOADS = ("seq_rd", "seq_wr", "rand_rd", "rand_rw50", "hits_1bg_rd", "conflict_rd", "load_bus25",
+                   "load_bus50")
+
+
+def print_speeds(folder: Path) -> None:
+    """Print thousands of requests per second of a core, the best of three runs of the loop without its trace's file."""
+    columns = ("workload", "requests", "DRAMsim3", "Ramulator 2.1", "t3sim as DRAMsim3", "t3sim FR-FCFS")
+    table = csv.writer(sys.stdout, lineterminator="\n")
+    table.writerow(columns)
+    machine = load_machine("hbm3-reference").dram
+    for workload in SPEED_WORKLOADS:
+        trace, dram = recorded.trace(workload, "bgil"), configured(machine, "bgil")
+        requests, places = trace_text(trace.lines, trace.ops, trace.cycles), places_of(trace, "bgil")
+        best = dict.fromkeys(columns[2:], float("inf"))
+        for _ in range(3):
+            with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+                seconds = (float(run_dramsim3(folder, dram, requests, Path(name)).stderr.split()[-1]),
+                           float(run_ramulator(folder, dram, places, "FRFCFS-q32", Path(name), record=False)
+                                 .stderr.split()[-1]),
+                           replay(trace, dram).host_seconds, replay(trace, with_fr_fcfs(dram)).host_seconds)
+            best = {column: min(best[column], one) for column, one in zip(best, seconds, strict=True)}
+        size = trace.lines.size
+        table.writerow([workload, size, *(round(size / one / 1000) for one in best.values())])
+        sys.stdout.flush()
+
+
 def main(folder: Path, only: list[str]) -> None:
+    if only == ["speed"]:
+        print_speeds(folder)
+        return
     reference = load_machine("hbm3-reference").dram
     target = Path(recorded.__file__).parent / "hbm3"
     results = []
