@@ -132,7 +132,7 @@ def make_model(block: str, geometry: Geometry, count: int, seed: int) -> Model:
         places = [line for line in (folder / "places.txt").read_text().splitlines()
                   if line.strip() and not _CLOCK.search(line)]
         (folder / "mutants.ys").write_text("".join(
-            line.replace("mutate ", f"mutate -ctrl {SELECT} {SELECT_BITS} {number} ", 1) + "\n"
+            f"mutate -ctrl {SELECT} {SELECT_BITS} {number} {line.removeprefix('mutate ')}\n"
             for number, line in enumerate(places, start=1)))
         run_yosys(apply, folder)
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from t3sim.cli import main
+from tests.support.damage import replaced
 
 GOOD = ["end-to-end", "--model", "megatron-22b", "--gpus", "8", "--global-batch", "8"]
 
@@ -121,7 +122,7 @@ def test_a_cluster_of_one_s_own(capsys, tmp_path):
 
     text = resources.files("t3sim.machine").joinpath("machines/a100-sxm.toml").read_text()
     mine = tmp_path / "mine.toml"
-    mine.write_text(text.replace('name = "a100-sxm"', 'name = "mine"'))
+    mine.write_text(replaced(text, 'name = "a100-sxm"', 'name = "mine"'))
     assert run(capsys, *GOOD, "--machine", str(mine), "--mapping", "tp=8")[0] == 0
     memory = "memory_gb = 80.0"
     for old, new, named in ((memory, "memory_gb = 0.0", "memory_gb"), (memory, "", "memory_gb"),

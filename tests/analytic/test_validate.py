@@ -18,6 +18,7 @@ from t3sim.analytic.validation.plots import draw_curves
 from t3sim.analytic.validation.readers import FILES, READERS, own_rows, read_text
 from t3sim.analytic.validation.requests import BadRows, Collective, Measured, Ratio, Unread
 from t3sim.cli import main
+from tests.support.damage import replaced
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -315,7 +316,7 @@ def test_logs_of_real_runs(text, kind, gpus, nodes, library):
     ("nThread 2 nGpus 4 ", "4 GPUs per thread"),
     ("nThread 1 nGpus 8 agg iters: 1 graph: 10 ", "8 GPUs per thread, CUDA graph")])
 def test_a_log_says_how_its_program_calls(line, setup):
-    text = _rccl().replace("nThread 1 nGpus 1 ", line).replace("validation: 1 graph: 0", "validation: 1")
+    text = replaced(replaced(_rccl(), "nThread 1 nGpus 1 ", line), "validation: 1 graph: 0", "validation: 1")
     assert {one.ask.algorithm for one in read_log(text, "a.log")} == {setup}
     mixed = read_log(f"{text}{_rccl()}", "a.log")
     assert [one.ask.algorithm for one in mixed] == [setup, setup, "", ""], "each test for itself"
@@ -369,7 +370,7 @@ def test_ranks_of_several_processes_have_labels_of_their_own():
 def test_ranks_of_a_test_that_gave_up_are_not_those_of_the_next():
     begun = _printed().partition("#       size")[0]
     assert _asked(begun + "node1: Test NCCL failure\n" + _printed()) == EIGHT
-    assert _asked(begun.replace("host0", "other") + "#       size         count      type\n" + _printed()) == EIGHT
+    assert _asked(replaced(begun, "host0", "other") + "#       size         count      type\n" + _printed()) == EIGHT
 
 
 def test_of_groups_side_by_side_the_first_is_what_the_test_printed():
@@ -408,7 +409,7 @@ def test_a_table_whose_bandwidths_contradict_the_name_before_it_has_a_test_of_it
     gather = _printed(test="./build/all_gather_perf", operation="none", ratio=0.875)
     kinds = [one[0] for one in _asked(gather + _printed() + "# Collective test concluded: all_reduce_perf\n" + gather)]
     assert kinds == ["all_gather"] * 2 + ["all_reduce"] * 2 + ["all_gather"] * 2
-    assert [one[0] for one in _asked(_printed(operation="none", ratio=0.875).replace("\n#\n", "\n#\n", 1)
+    assert [one[0] for one in _asked(_printed(operation="none", ratio=0.875)
                                      + "# Collective test concluded: alltoall_perf\n" + _printed())] == [
         "all_to_all"] * 2 + ["all_reduce"] * 2
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.damage import replaced
+
 pytestmark = pytest.mark.builds_loops
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,7 +40,7 @@ def run(program: Path, cache: Path) -> list[int]:
 
 @pytest.mark.parametrize(("kind", "damage"), [
     ("nbi", lambda content: content[:len(content) // 2]), ("nbc", lambda content: content[:len(content) // 2]),
-    ("nbi", lambda content: content.replace(b"numba", b"nambu"))],
+    ("nbi", lambda content: replaced(content, b"numba", b"nambu"))],
     ids=["a cut index", "cut data", "of a module that is gone"])
 def test_a_damaged_cache_costs_a_compilation(tmp_path, kind, damage):
     program, cache = tmp_path / "program.py", tmp_path / "cache"

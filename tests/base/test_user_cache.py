@@ -15,6 +15,7 @@ from t3sim import cli
 from t3sim.base import cache
 from t3sim.base.errors import BadInput
 from t3sim.base.user_cache import cache_folder
+from tests.support.damage import replaced
 
 ROOT = Path(__file__).resolve().parents[2]
 HOUR = 3600
@@ -306,7 +307,7 @@ def test_lists_are_made_anew_where_they_cannot_be_kept_or_are_damaged(copy, tmp_
     assert not list(shared.iterdir())
     path, = copy.kept()
     whole = path.read_text()
-    for damaged in (whole[:-9], whole.replace("mi210", "mi211"), "", "null"):
+    for damaged in (whole[:-9], replaced(whole, "mi210", "mi211"), "", "null"):
         path.write_text(damaged)
         assert copy.answer("machines")[0] == first and path.read_text() == whole
 

@@ -16,6 +16,7 @@ from t3sim.cosim.designs import block_names
 from t3sim.machine import load_machine
 from t3sim.rtl.blocks import BLOCKS
 from t3sim.rtlsim.simulator import Design
+from tests.support.damage import replaced
 from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
@@ -63,8 +64,8 @@ def test_a_library_is_clean_and_its_test_prints_the_checksum(block, compilers, t
 
 def test_a_library_that_is_wrong_fails_its_test(channel, tmp_path):
     folder, told = channel
-    broken = (folder / "memory_channel.cpp").read_text().replace(
-        "{ t3_step(&model->simulation); }", "{ t3_step(&model->simulation); t3_step(&model->simulation); }")
+    broken = replaced((folder / "memory_channel.cpp").read_text(), "{ t3_step(&model->simulation); }",
+                      "{ t3_step(&model->simulation); t3_step(&model->simulation); }")
     (tmp_path / "memory_channel.cpp").write_text(broken)
     run(tmp_path, "g++", "-std=c++20", "-I", str(folder), "memory_channel.cpp", "-x", "c",
         str(folder / "memory_channel_check.c"), "-o", "check")

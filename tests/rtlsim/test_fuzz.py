@@ -2,6 +2,8 @@
 
 import re
 import time
+from collections.abc import Callable
+from itertools import count, repeat
 
 import numpy as np
 import pytest
@@ -112,11 +114,11 @@ MISTAKES = {
 @pytest.mark.parametrize("operator", on_one(MISTAKES))
 def test_a_wrong_operator_is_found_in_seconds(operator, monkeypatch):
     """And the smallest design that shows it is printed with the command that repeats it."""
-    right = Expressions.node
+    right, broken = Expressions.node, _must_change(MISTAKES[operator])
 
     def wrong(self, number: int) -> str:
         text = right(self, number)
-        return MISTAKES[operator](text) if self.graph.nodes[number].op == operator else text
+        return broken(text) if self.graph.nodes[number].op == operator else text
 
     monkeypatch.setattr(Expressions, "node", wrong)
     _found(monkeypatch)
@@ -125,10 +127,26 @@ def test_a_wrong_operator_is_found_in_seconds(operator, monkeypatch):
 @pytest.mark.slow
 def test_a_wrong_memory_is_found(monkeypatch):
     """A write port that ignores its enable by bit."""
-    right = GraphWriter.write
+    right, broken = GraphWriter.write, _must_change(lambda text: re.sub(r" & s\.e\S+;", ";", text))
     monkeypatch.setattr(GraphWriter, "write", lambda self, *where: (
-        re.sub(r" & s\.e\S+;", ";", line) for line in right(self, *where)))
+        broken("\n".join(right(self, *where))).splitlines()))
     _found(monkeypatch)
+
+
+def _must_change(change: Callable[[str], str]) -> Callable[[str], str]:
+    """Give the change, which fails if the first texts have nothing to be changed: no design would show it."""
+    alike = count(1)
+
+    def changed(text: str) -> str:
+        nonlocal alike
+        made = change(text)
+        if made != text:
+            alike = repeat(0)
+        elif next(alike) == 20:
+            pytest.fail(f"there is nothing to change in {text!r}")
+        return made
+
+    return changed
 
 
 def _found(monkeypatch) -> None:

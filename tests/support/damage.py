@@ -1,4 +1,4 @@
-"""Files that are damaged in every way that a seed gives, and what a command answers to each: one line."""
+"""Files that are damaged in every way that a seed gives, or in one place, and what a command answers: one line."""
 
 import random
 import re
@@ -27,6 +27,12 @@ def damaged(content: bytes, count: int, seed: int = 0) -> Iterator[bytes]:
         else:
             made[start:start + 8] = dice.randbytes(dice.randrange(16))
         yield bytes(made)
+
+
+def replaced(text, old, new):
+    """Replace what must be there: where nothing is broken, nothing can be noticed."""
+    assert old in text, f"there is no {old!r} to replace"
+    return text.replace(old, new)
 
 
 def answered(capsys, words: list, allowed: tuple[int, ...] = (1, 2)) -> str:

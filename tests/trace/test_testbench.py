@@ -14,6 +14,7 @@ from t3sim.trace.schema import COMPLETE, REFUSED, Kind
 from t3sim.trace.store import Trace
 from t3sim.trace.testbench import explain_failure
 from t3sim.trace.tile import miscounts
+from tests.support.damage import replaced
 from tests.support.tiers import on_one
 
 pytestmark = pytest.mark.builds_rtl
@@ -119,7 +120,7 @@ def test_a_count_that_does_not_follow_from_the_one_before_is_named(tmp_path, cap
 def test_a_design_without_those_signals_has_no_trace(tmp_path):
     """The failure is told all the same."""
     text, ports = block_verilog("arbiter", SMALL)
-    broken = text.replace("last_communication", "counted").replace("assign starved =", "assign starved = ~")
+    broken = replaced(replaced(text, "last_communication", "counted"), "assign starved =", "assign starved = ~")
     with pytest.raises(CocotbFailure, match="AssertionError: cycle [^\\n]*\\n[^T]*No trace: "):
         run_testbench(Testbench("arbiter", SMALL, 3), tmp_path, design=(broken, ports), explain=explain_failure)
     assert not Path(tmp_path / "trace").exists()
