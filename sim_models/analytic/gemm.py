@@ -21,6 +21,7 @@ import numpy as np
 from t3sim.base.errors import BadInput
 from t3sim.machine import Machine
 from t3sim.machine.closed_form import Accelerator
+from t3sim.machine.libraries import Kernels
 
 OPERAND_BYTES = 2  #: of 16 bits, as the output has
 _SUM_BYTES = 4
@@ -202,20 +203,26 @@ def library_kernel(machine: Machine, m: int, n: int, k: int, width: str = "bf16"
     return grouped_kernel(machine, (m,), n, k, width, units)
 
 
-@lru_cache(maxsize=1 << 14)
 def grouped_kernel(machine: Machine, rows: tuple[int, ...], n: int, k: int, width: str = "bf16",
                    units: int | None = None) -> GemmKernel:
     """Return the library's fastest kernel for GEMMs that share its units, such as experts' GEMMs.
 
     `rows`: of each GEMM, which has weights of its own. Several GEMMs are not split along K. Raises BadInput.
     """
-    kernels, bytes_, shape = machine.kernels, BYTES[width], Shape(sum(rows), n, k)
-    units, memory = units or machine.gpu.compute_units, machine.memory_bytes_per_ns
     peak, sustained = getattr(machine.peak, width), getattr(machine.sustained, width)
     if peak is None or sustained is None:
         raise BadInput(f"{machine.name} has no rate of {width}")
-    flop_per_ns = 1e3 * peak * sustained / machine.gpu.compute_units
-    memory_share = memory / machine.gpu.compute_units
+    return _grouped_kernel(machine.kernels, peak, sustained, machine.gpu.compute_units, machine.memory_bytes_per_ns,
+                           rows, n, k, width, units or machine.gpu.compute_units)
+
+
+@lru_cache(maxsize=1 << 14)
+def _grouped_kernel(kernels: Kernels, peak: float, sustained: float, compute_units: int, memory: float,
+                    rows: tuple[int, ...], n: int, k: int, width: str, units: int) -> GemmKernel:
+    """Choose the kernel. A machine takes long to compare, and a fit tries many that differ in what no kernel has."""
+    bytes_, shape = BYTES[width], Shape(sum(rows), n, k)
+    flop_per_ns = 1e3 * peak * sustained / compute_units
+    memory_share = memory / compute_units
     memory_ns, clusters = shape.compulsory_bytes(bytes_, len(rows)) / memory, max(1, units // kernels.cluster)
     parts = [(split, depth, _sums_ns(shape, split, memory, kernels.next_ns + kernels.tile_ns))
              for split in (kernels.split_k if len(rows) == 1 else (1,))

@@ -38,15 +38,18 @@ def source_of(text: str) -> str:
 
 def with_constants(machine: Machine, values: Mapping[str, float]) -> Machine:
     """Return a machine with other constants, by `section.name` or `section.part.name`."""
-    for key, value in values.items():
-        machine = _replaced(machine, key.split("."), value)
-    return machine
+    return _replaced(machine, [(key.split("."), value) for key, value in values.items()])
 
 
-def _replaced(section, path: Sequence[str], value: float):
-    if len(path) > 1:
-        value = _replaced(getattr(section, path[0]), path[1:], value)
-    return section.model_copy(update={path[0]: value})
+def _replaced(section, values: Sequence[tuple[Sequence[str], float]]):
+    """Return a section with other values by their paths; it and each part of it is copied once."""
+    if not values:
+        return section
+    of_part = defaultdict(list)
+    for (name, *path), value in values:
+        of_part[name].append((path, value))
+    return section.model_copy(update={name: _replaced(getattr(section, name), some) if some[0][0] else some[-1][1]
+                                      for name, some in of_part.items()})
 
 
 def constant(machine: Machine, key: str) -> float | None:
