@@ -387,7 +387,7 @@ def test_a_study_varies_links_of_such_a_machine(tmp_path, capsys, error_of):
     study.write_text('title = "Links"\ncommand = "run"\n[options]\nlevel = "event"\nmachine = "h800-sxm"\n'
                      'gemm = "512x1024x1024"\n'
                      '[grid]\n"machine.link.bandwidth_gb_per_s" = [50.0, 400.0]\n')
-    assert main(["sweep", str(study), "--out", str(tmp_path / "out")]) == 0
+    assert main(["sweep", str(study), "--out", str(tmp_path / "out"), "--jobs", "1"]) == 0
     capsys.readouterr()
     slow, fast = pyarrow.parquet.read_table(tmp_path / "out" / "results.parquet").to_pylist()
     assert slow["techniques.flux.total_ns"] > fast["techniques.flux.total_ns"]
