@@ -18,6 +18,7 @@ do the same, so a GPU's arrivals are its own sends. The losses follow:
 
 from collections import deque
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from heapq import heappop, heappush
 from math import ceil, inf
 from typing import NamedTuple
@@ -115,6 +116,7 @@ def slices(tiles: Tiles, gpus: int, window: float) -> int:
     return parts
 
 
+@lru_cache(maxsize=1 << 12)  # mechanisms share limits, and a power of none is another step alike
 def _play(gemm_ns: float, tiles: Tiles, chunk: int, ring: TileExchange, limits: TriggerLimits) -> tuple[float, float]:
     """Return the ends of the GEMM and of the exchange; `chunk`: tiles of a slice's chunk."""
     wire_ns, alone_ns = tiles.size_bytes / ring.bytes_per_ns, tiles.size_bytes / limits.stores_bytes_per_ns
