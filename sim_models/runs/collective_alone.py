@@ -32,7 +32,6 @@ from t3sim.runs.program_kernels import LevelPlan, most_additions
 from t3sim.runs.programmed import ProgrammedGpus
 from t3sim.runs.skew import Skew
 from t3sim.runs.switch_rtl import SwitchRtl
-from t3sim.runs.switched_numbers import SwitchedNumbers
 
 _OPEN = 0  #: range of memory that is open to peers
 POLICY = "round_robin"
@@ -114,11 +113,9 @@ class ProgrammedCollective(ProgrammedGpus):
         if self.numbers:
             self.observers.append(self.numbers)
 
-    def _numbers(self, seed: int) -> NumbersObserver | SwitchedNumbers:
-        if not self.collective.program.in_switch:
-            return NumbersObserver(self.plans, seed)
+    def _numbers(self, seed: int) -> NumbersObserver:
         columns = self.switch.columns(self.sim) if self.switch else np.zeros((0, LINE_BYTES // 8), np.int64)
-        numbers = SwitchedNumbers(self.plans, seed, columns)
+        numbers = NumbersObserver(self.plans, seed, columns)
         if self.switch:
             self.sim = self.switch.with_numbers(self.sim, numbers.sent)
         return numbers

@@ -265,9 +265,9 @@ def test_every_word_is_right_in_switches_side_by_side(collective, rtl):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("break_it", "told"), [
-    (lambda data: data.last_read.__setitem__((1, 3), 7.0), r"GPU 0: element 3 of chunk 0 is "),
-    (lambda data: data.parts.__setitem__((0, 2), 1), "element 2 of chunk 0: 4 parts of other GPUs were added instead"),
-    (lambda data: data.stored.__setitem__((0, 0), 1), "GPU 0: element 0 of chunk 0: 1 times it was stored")])
+    (lambda data: data.last_read.__setitem__((0, 1, 3), 7.0), r"GPU 0: word 3 of chunk 0 is "),
+    (lambda data: data.added.__setitem__((0, 2), 1), "word 2 of chunk 0 got 4 parts of other GPUs instead of 3"),
+    (lambda data: data.stored.__setitem__((0, 0), 1), "GPU 0: word 0 of chunk 0 was stored 1 times instead of 0")])
 def test_wrong_numbers_in_the_switch_are_found(break_it, told):
     run = ProgrammedCollective(CollectiveRequest(scenario("rs", "switch", 4, "in-switch", 4096, **{
         "layer.values": True})).planned)
