@@ -109,7 +109,7 @@ class GatherAfter(Kernel):
             largest = schedule.largest_chunk * plan.workload.format.bytes
             result = run_collective(plan.machine, largest * plan.workload.tp, plan.workload.tp, ALL_GATHER.kind,
                                     progress=progress)
-            return IsolatedKernel(result.ns, result.cycles, result.dram)
+            return IsolatedKernel(result.ns, result.simulated_cycles, result.dram)
         with closing(fused_run(self.policy, plan)) as fused:
             cycles = fused.all_gather(progress, self.by_switch)
             return IsolatedKernel(cycles / plan.machine.memory_clock_ghz, cycles, bytes_by_phase(fused.sim.mem))

@@ -3,11 +3,9 @@
 The T3 paper's section 5.1.1 (figures 13 and 14), the baselines of section 5.3, and the CU sharing of figure 6.
 """
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import NamedTuple
 
 import numpy as np
 
@@ -26,7 +24,8 @@ from t3sim.machine.topologies import Topology
 from t3sim.runs import build
 from t3sim.runs.exchange import COMBINE, DISPATCH
 from t3sim.runs.failure import to_end
-from t3sim.runs.phases import Moved, bytes_by_phase
+from t3sim.runs.kernel_results import IsolatedKernel, Progress
+from t3sim.runs.phases import bytes_by_phase
 from t3sim.runs.program_kernels import (
     EXCHANGE,
     KINDS,
@@ -41,16 +40,6 @@ from t3sim.runs.program_kernels import (
 )
 from t3sim.runs.switch_kernels import switched_sim
 from t3sim.workload.workloads import DEVICES, DispatchWorkload, ExpertsWorkload
-
-
-class CollectiveTimes(NamedTuple):
-    """A collective that has run. Times from the launch of its kernel."""
-
-    ns: float  #: to the end of the last device, with the launch
-    exchange_ns: float  #: the steps in which data are sent, without the launch
-    cycles: int  #: simulated
-    host_seconds: float
-    dram: dict[str, Moved]  #: at the first GPU's DRAM, by phase
 
 
 def with_compute_units(machine: Machine, compute_units: int) -> Machine:
@@ -146,9 +135,9 @@ def _units(machine: Machine, plans: Sequence[LevelPlan], kind: str) -> ComputeUn
 
 
 def run_collective(machine: Machine, size_bytes: int, devices: int, kind: str, mirrored: bool = True,
-                   progress: Callable[[float], None] = lambda fraction: None,
+                   progress: Progress = lambda fraction: None,
                    links: Mapping[tuple[int, int], LinkSection] = MappingProxyType({}),
-                   conditions: Mapping[int, Condition] = MappingProxyType({})) -> CollectiveTimes:
+                   conditions: Mapping[int, Condition] = MappingProxyType({})) -> IsolatedKernel:
     """Simulate a collective on the machine's compute units: around a ring, an all-to-all directly, or in a switch.
 
     `size_bytes` is the whole array (before a reduce-scatter, after an all-gather), `kind` reduce-scatter,
@@ -160,9 +149,9 @@ def run_collective(machine: Machine, size_bytes: int, devices: int, kind: str, m
 
 
 def run_experts(machine: Machine, workload: ExpertsWorkload, topology: Topology,
-                progress: Callable[[float], None] = lambda fraction: None,
+                progress: Progress = lambda fraction: None,
                 links: Mapping[tuple[int, int], LinkSection] = MappingProxyType({}),
-                conditions: Mapping[int, Condition] = MappingProxyType({})) -> CollectiveTimes:
+                conditions: Mapping[int, Condition] = MappingProxyType({})) -> IsolatedKernel:
     """Simulate, on every GPU, the kernel that brings tokens to their experts, or what these make to the tokens' owners.
 
     There it is added up. `links` and `conditions`: what is not the machine's.
@@ -197,20 +186,17 @@ def packing_sim(machine: Machine, workload: DispatchWorkload) -> Sim:
 
 
 def run_program(machine: Machine, size_bytes: int, kind: str, program: Program, topology: Topology,
-                progress: Callable[[float], None] = lambda fraction: None) -> CollectiveTimes:
+                progress: Progress = lambda fraction: None) -> IsolatedKernel:
     """Simulate a collective by any program to its end; arguments as for `program_sim`. Raises Failure."""
     return run_kernel(machine, program_sim(machine, size_bytes, kind, program, topology), kind, progress)
 
 
-def run_kernel(machine: Machine, sim: Sim, kind: str, progress: Callable[[float], None]) -> CollectiveTimes:
+def run_kernel(machine: Machine, sim: Sim, kind: str, progress: Progress) -> IsolatedKernel:
     """Simulate a collective's kernel to its end; `kind`: what a message calls it. Raises Failure."""
-    started, clock = time.perf_counter(), machine.memory_clock_ghz
-    run = Lockstep(sim)
+    run, clock = Lockstep(sim), machine.memory_clock_ghz
     ends = run.sim.kernel.state.phase_over
     to_end(run, f"isolated {kind}",
            lambda: progress(min(0.99, float(run.sim.kernel.state.phase.min()) / ends.shape[1])))
     last = np.flatnonzero(sim.kernel.work.arrivals.any(axis=0))[-1]  # pass of which something comes
-    exchange = int(ends[:, last].max())
-    return CollectiveTimes(run.now / clock + machine.collective.kernel_launch_ns, exchange / clock, run.now,
-                           time.perf_counter() - started,
-                           bytes_by_phase(run.sim.mem))
+    return IsolatedKernel(run.now / clock + machine.collective.kernel_launch_ns, run.now, bytes_by_phase(run.sim.mem),
+                          exchange_ns=int(ends[:, last].max()) / clock)

@@ -60,8 +60,9 @@ def batch_cycles(recorder: TrafficRecord | None) -> int:
     return recorder.window_cycles if recorder else BATCH_CYCLES
 
 
-def run_gemm(plan: Plan, progress: Progress, window_cycles: int = 0, skew: Skew | None = None) -> IsolatedKernel:
-    """Run the GEMM on each kind of GPU that there is; the result is that of the last one to end.
+def run_gemm(plan: Plan, progress: Progress, window_cycles: int = 0, skew: Skew | None = None,
+             copies: Copies | None = None) -> IsolatedKernel:
+    """Run the GEMM on each kind of GPU that there is; the result is that of the last one to end. Raises BadInput.
 
     With experts each GPU is of its own kind, and of those that are alike the one with the most workgroups runs.
     """
@@ -74,15 +75,9 @@ def run_gemm(plan: Plan, progress: Progress, window_cycles: int = 0, skew: Skew 
         if kind not in ran:
             whose, condition = kind
             plan_of_kind = replace(plan, conditions={} if condition is None else {0: condition}, gpu=whose)
-            ran[kind] = _alone("gemm", build.make_sim(plan_of_kind), machine, progress, window_cycles)
+            ran[kind] = _alone("gemm", build.make_sim(plan_of_kind), machine, progress, window_cycles, copies)
         ends.append(replace(ran[kind], start_ns=late.get(gpu, 0.0)))
     return max(ends, key=lambda one: one.start_ns + one.ns)
-
-
-def run_beside_copies(plan: Plan, copies: Copies, progress: Progress, window_cycles: int = 0) -> IsolatedKernel:
-    """Run the GEMM beside copies of a stated rate. Raises BadInput."""
-    sim = with_copies(plan.machine, build.make_sim(plan), copies)
-    return _alone("gemm", sim, plan.machine, progress, window_cycles)
 
 
 def run_packing(machine: Machine, workload: DispatchWorkload, skew: Skew | None = None) -> IsolatedKernel:
@@ -108,15 +103,15 @@ def run_table(table: KernelTable, machine: Machine, progress: Progress = lambda 
 
     Raises KernelError and SimulationError.
     """
-    started, sim = time.thread_time(), build.table_sim(machine, table)
-    result = _alone("kernel", sim if copies is None else with_copies(machine, sim, copies), machine,
-                    progress)
+    started = time.thread_time()
+    result = _alone("kernel", build.table_sim(machine, table), machine, progress, copies=copies)
     return replace(result, host_seconds=time.thread_time() - started)
 
 
-def _alone(name: str, sim: Sim, machine: Machine, progress: Progress, window_cycles: int = 0) -> IsolatedKernel:
+def _alone(name: str, sim: Sim, machine: Machine, progress: Progress, window_cycles: int = 0,
+           copies: Copies | None = None) -> IsolatedKernel:
     recorder = TrafficRecord(window_cycles) if window_cycles else None
-    run, clock = Lockstep(sim), machine.memory_clock_ghz
+    run, clock = Lockstep(with_copies(machine, sim, copies) if copies else sim), machine.memory_clock_ghz
     kernel = run.sim.kernel.first if isinstance(run.sim.kernel, WithCopies) else run.sim.kernel
     units = kernel.state
 

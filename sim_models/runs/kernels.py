@@ -108,9 +108,9 @@ class BesideCopies(Kernel):
         return f"gemm-beside-copies-{self.copies.read:g}-{self.copies.write:g}"
 
     def run(self, plan: Plan, progress: Progress, window_cycles: int = 0, threads: int = 1) -> IsolatedKernel:
-        from t3sim.runs.isolated_kernels import run_beside_copies
+        from t3sim.runs.isolated_kernels import run_gemm
 
-        return run_beside_copies(plan, self.copies, progress, window_cycles)
+        return run_gemm(plan, progress, window_cycles, copies=self.copies)
 
 
 @dataclass(frozen=True)
@@ -162,8 +162,7 @@ class CollectiveAlone(Kernel):
             result = run_collective(plan.machine, size, ranks, self.kind, plan.mirrored and self.skew is None, progress,
                                     links, conditions)
         name = {EXCHANGE: "a2a", ALL_REDUCE_IN_SWITCH: "ar"}.get(self.kind, "rs")
-        return IsolatedKernel(result.ns, result.cycles, named(result.dram, ("gemm", name, "ag")),
-                              exchange_ns=result.exchange_ns)
+        return replace(result, dram=named(result.dram, ("gemm", name, "ag")))
 
 
 @dataclass(frozen=True)
@@ -193,8 +192,7 @@ class ExpertsAlone(Kernel):
         skew = self.skew or Skew()
         result = run_experts(plan.machine, experts_of(plan.workload), self.exchange.links(plan.workload.tp), progress,
                              skew.links(plan.machine), skew.conditions(plan.machine))
-        return IsolatedKernel(result.ns, result.cycles, named(result.dram, phases_of(self.exchange)),
-                              exchange_ns=result.exchange_ns)
+        return replace(result, dram=named(result.dram, phases_of(self.exchange)))
 
 
 @dataclass(frozen=True)
