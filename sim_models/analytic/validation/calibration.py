@@ -12,8 +12,8 @@ from math import log, sqrt
 from statistics import fmean, stdev
 
 from t3sim.analytic.validation.answers import answer_on, check_rate
-from t3sim.analytic.validation.fit import constant, constants_by_rows, fit, source_of, with_constants
-from t3sim.analytic.validation.machines import MACHINES, loaded, machine_of
+from t3sim.analytic.validation.fit import constants_by_rows, fit, source_of, with_constants
+from t3sim.analytic.validation.machines import MACHINES, constant, loaded, machine_of
 from t3sim.analytic.validation.requests import (
     Beside,
     Collective,

@@ -85,22 +85,16 @@ class Validation:
         `kept`: rows whose source cannot be left out, which count in no error of `without_source`.
         """
         compared, ratios = list(compared), list(ratios)
-        errors = [abs(one.error) for one in compared]
         signs = [one.right for one in ratios if one.right is not None]
         points = [abs(one.points) for one in ratios if one.points is not None]
-        summary: dict[str, Any] = {"rows": len(compared), "mean_abs_error": fmean(errors) if errors else None,
-                                   "worst": max(errors) if errors else None, "signs_right": sum(signs),
-                                   "signs": len(signs)}
-        for name, fitted in (("predicted", False), ("fitted", True)):
-            group_errors = [abs(one.error) for one in compared if one.fitted == fitted]
-            summary[name] = {"rows": len(group_errors), "mean_abs_error": fmean(group_errors) if group_errors else None,
-                             "worst": max(group_errors) if group_errors else None}
-        unseen = [abs(one.error_without_source) for one in compared if one.error_without_source is not None]
+        unseen = [one.error_without_source for one in compared if one.error_without_source is not None]
         unseen_signs = [one.right_without_source for one in ratios if one.right_without_source is not None]
-        summary["without_source"] = {
-            "rows": len(unseen), "mean_abs_error": fmean(unseen) if unseen else None,
-            "worst": max(unseen) if unseen else None, "kept": len(compared) - len(unseen),
-            "signs_right": sum(unseen_signs), "signs": len(unseen_signs)}
+        summary = summary_of([one.error for one in compared]) | {
+            "signs_right": sum(signs), "signs": len(signs),
+            "predicted": summary_of([one.error for one in compared if not one.fitted]),
+            "fitted": summary_of([one.error for one in compared if one.fitted]),
+            "without_source": summary_of(unseen) | {"kept": len(compared) - len(unseen),
+                                                    "signs_right": sum(unseen_signs), "signs": len(unseen_signs)}}
         if points:
             summary |= {"percentages": len(points), "mean_abs_points": fmean(points), "worst_points": max(points),
                         "within_10_points": sum(one <= 10 for one in points)}
@@ -121,6 +115,12 @@ class Validation:
                             "by_quantity": self.grouped("quantity")},
                 "not_expressible": [{"reason": reason, "rows": len(some), "scenarios": some}
                                     for reason, some in sorted(self.left_out.items())]}
+
+
+def summary_of(errors: Sequence[float]) -> dict[str, Any]:
+    """Return how many errors there are, the mean size and the worst."""
+    sizes = list(map(abs, errors))
+    return {"rows": len(sizes), "mean_abs_error": fmean(sizes) if sizes else None, "worst": max(sizes, default=None)}
 
 
 def compare(readings: Sequence[Read], only: str | None = None) -> Validation:

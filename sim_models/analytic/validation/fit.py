@@ -15,7 +15,7 @@ from math import inf, log
 import numpy as np
 
 from t3sim.analytic.validation.answers import answer_on
-from t3sim.analytic.validation.machines import MACHINES, gave, loaded, machine_of, own_fits
+from t3sim.analytic.validation.machines import MACHINES, constant, gave, loaded, machine_of, own_fits
 from t3sim.analytic.validation.readers import own_rows
 from t3sim.analytic.validation.requests import Crowded, Measured, NotExpressible, Request
 from t3sim.machine import Machine
@@ -52,21 +52,11 @@ def _replaced(section, values: Sequence[tuple[Sequence[str], float]]):
                                       for name, some in of_part.items()})
 
 
-def constant(machine: Machine, key: str) -> float | None:
-    """Return a constant; None if the machine has none."""
-    value: object = machine
-    for name in key.split("."):
-        value = getattr(value, name, None)
-    return value  # type: ignore[return-value]
-
-
 def _most(machine: Machine, key: str) -> float:
     """Return the largest value that a constant can have."""
-    section: object = machine
-    *path, name = key.split(".")
-    for part in path:
-        section = getattr(section, part)
-    limits = [one.le for one in type(section).model_fields[name].metadata if hasattr(one, "le")]
+    section, _, name = key.rpartition(".")
+    fields = type(constant(machine, section)).model_fields
+    limits = [one.le for one in fields[name].metadata if hasattr(one, "le")]
     return min([1.0 if re.search("efficiency|share|sustained", key) else inf, *limits])
 
 

@@ -4,6 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 from functools import cache
+from typing import Any
 
 from t3sim.analytic.validation.requests import Measured, NotExpressible
 from t3sim.machine import Machine, load_machine
@@ -63,13 +64,15 @@ def _machines_of(key: str, value: str) -> tuple[str, ...]:
 
 def _value(machine: Machine, key: str) -> str:
     """Return a constant, or several: `rings.call_ns, rings.launch_ns`, or a whole section."""
-    values = []
-    for path in key.split(", "):
-        value: object = machine
-        for name in path.split("."):
-            value = getattr(value, name)
-        values.append(str(value))
-    return ", ".join(values)
+    return ", ".join(str(constant(machine, path)) for path in key.split(", "))
+
+
+def constant(machine: Machine, key: str) -> Any:
+    """Return a constant, or a section; None if the machine has none."""
+    value: Any = machine
+    for name in key.split("."):
+        value = getattr(value, name, None)
+    return value
 
 
 def constants(rows: Iterable[tuple[Measured, str]]) -> dict[tuple[str, str], int]:

@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, singledispatch
 from math import ceil, exp, inf, log
-from statistics import fmean
 from typing import Any
 
 from t3sim.analytic.end_to_end.inference import prompt
@@ -15,7 +14,7 @@ from t3sim.analytic.gemm import width_of
 from t3sim.analytic.libraries.collectives import library_collective
 from t3sim.analytic.libraries.prompts import model_of
 from t3sim.analytic.validation.answers import mechanism_of
-from t3sim.analytic.validation.comparison import Compared, compare, own_comparison
+from t3sim.analytic.validation.comparison import Compared, compare, own_comparison, summary_of
 from t3sim.analytic.validation.fit import answer_without_source, rows_by_machine
 from t3sim.analytic.validation.machines import MACHINES, loaded
 from t3sim.analytic.validation.readers import band
@@ -64,9 +63,8 @@ def has_own_constants(machine: Machine) -> bool:
 def _summary(rows: Sequence[Compared]) -> dict[str, Any] | None:
     if not rows:
         return None
-    unseen = [abs(row.error if row.error_without_source is None else row.error_without_source) for row in rows]
-    return {"rows": len(rows), "mean_abs_error": fmean(unseen), "worst": max(unseen),
-            "kept": sum(row.error_without_source is None for row in rows)}
+    unseen = [row.error if row.error_without_source is None else row.error_without_source for row in rows]
+    return summary_of(unseen) | {"kept": sum(row.error_without_source is None for row in rows)}
 
 
 def range_of_rows(machine: Machine, requests: Iterable[Request]) -> dict[str, Any] | None:

@@ -40,11 +40,8 @@ def draw_curves(curves: Mapping[str, tuple[str, Sequence[tuple[float, Compared]]
     Times that gave a constant are filled, all others hollow.
     """
     rcParams["svg.fonttype"] = "none"  # of this drawing alone: `render` restores it
-    columns = min(_COLUMNS, len(curves))
-    rows = -(-len(curves) // columns)
-    figure, axes = plots.figure(2.2 * rows + 0.4, rows, columns, squeeze=False)
-    for index, (title, (along, points)) in enumerate(curves.items()):
-        plot = axes[index // columns][index % columns]
+    figure, panels, columns = _panels(len(curves), 2.2)
+    for index, (plot, (title, (along, points))) in enumerate(zip(panels, curves.items())):
         xs = [x for x, _ in points]
         is_line = len(set(xs)) > 2 and along != FLOP  # GEMMs of as many operations may have different shapes
         plot.plot(xs, [row.ours_ns / 1e9 for _, row in points], "-" if is_line else "x", color=plots.BLUE,
@@ -61,8 +58,6 @@ def draw_curves(curves: Mapping[str, tuple[str, Sequence[tuple[float, Compared]]
             plot.set_ylabel("time", fontsize=7)
         if index == 0:
             figure.legend(*plot.get_legend_handles_labels(), loc="outside upper center", ncols=3)
-    for index in range(len(curves), rows * columns):
-        axes[index // columns][index % columns].set_axis_off()
     return figure
 
 
@@ -71,11 +66,8 @@ def draw_units(ratios: Sequence[ComparedRatio]):
     rcParams["svg.fonttype"] = "none"
     kernels = list(dict.fromkeys(one.row.first.compute for one in ratios))
     machines = list(dict.fromkeys(one.machine for one in ratios))
-    columns = min(_COLUMNS, len(kernels))
-    rows = -(-len(kernels) // columns)
-    figure, axes = plots.figure(1.7 * rows + 0.4, rows, columns, squeeze=False, sharex=True)
-    for index, kernel in enumerate(kernels):
-        one = axes[index // columns][index % columns]
+    figure, panels, columns = _panels(len(kernels), 1.7, sharex=True)
+    for index, (one, kernel) in enumerate(zip(panels, kernels)):
         for machine, marker, colour in zip(machines, cycle("os^v"), cycle((plots.BLUE, plots.ORANGE, plots.GREEN))):
             points = sorted((ratio.row.first.units, ratio.row.measured, ratio.ours) for ratio in ratios
                             if (ratio.row.first.compute, ratio.machine) == (kernel, machine))
@@ -89,13 +81,21 @@ def draw_units(ratios: Sequence[ComparedRatio]):
         one.locator_params(nbins=4)
         if index % columns == 0:
             one.set_ylabel("slowdown (%)", fontsize=7)
-        if index // columns == rows - 1:
+        if index // columns == (len(kernels) - 1) // columns:
             one.set_xlabel("units held by the other kernel", fontsize=7)
         if index == 0:
             figure.legend(*one.get_legend_handles_labels(), loc="outside upper center", ncols=4, fontsize=7)
-    for index in range(len(kernels), rows * columns):
-        axes[index // columns][index % columns].set_axis_off()
     return figure
+
+
+def _panels(count: int, inches: float, **options: bool):
+    """Return a figure of `count` panels, `inches` high each, row by row, and how many a row has."""
+    columns = min(_COLUMNS, count)
+    rows = -(-count // columns)
+    figure, axes = plots.figure(inches * rows + 0.4, rows, columns, squeeze=False, **options)
+    for rest in axes.flat[count:]:
+        rest.set_axis_off()
+    return figure, axes.flat[:count], columns
 
 
 def _round_ticks(axes) -> None:
