@@ -5,8 +5,8 @@ import numpy as np
 from t3sim.analytic.end_to_end import layer as layers
 from t3sim.analytic.end_to_end.mapping import Mapping
 from t3sim.analytic.end_to_end.memory import WEIGHT_BYTES, weights_per_gpu
-from t3sim.analytic.end_to_end.operations import all_reduce_ns, exchange_ns, gemm_ns, move_ns, send_ns
-from t3sim.analytic.end_to_end.training import Overlap, Result, TrainingJob, sliced_gemms
+from t3sim.analytic.end_to_end.operations import all_reduce_ns, gemm_ns, move_ns, send_ns
+from t3sim.analytic.end_to_end.training import Overlap, Result, TrainingJob, experts_ns, sliced_gemms
 from t3sim.analytic.gemm import OPERAND_BYTES, ceil_div
 from t3sim.machine import Machine
 
@@ -58,10 +58,7 @@ def _phase(cluster: Machine, job: TrainingJob, m: Mapping, forward: layers.Layer
     if overlap is not None:
         tp = tp - sum(gemm + reduce_ns - overlap(name, gemm, reduce_ns)
                       for name, gemm in sliced_gemms(forward, forward)["forward"].items())
-    ep = 0.0
-    if model.experts > 1:
-        ep = 2 * exchange_ns(cluster, token_bytes * model.experts_per_token / m.tp, m.ep, m.tp)
-        ep = ep * (1 - model.dense_layers / model.layers)
+    ep = experts_ns(cluster, model, token_bytes, m)
     gpu_ns = forward.total + tp + ep
     parts = {"gemm": forward.gemm, "attention": forward.attention, "elementwise": forward.elementwise,
              "tp": tp, "ep": ep, "host": np.maximum(0.0, forward.kernels * gpu.host_ns_per_kernel - gpu_ns)}

@@ -78,7 +78,7 @@ def train(cluster: Machine, job: TrainingJob, mapping: Mapping, overlap: Overlap
     backward = layers.backward(cluster, model, job.kernels, m.micro, job.sequence, split, job.width)
     reduced_bytes = OPERAND_BYTES * m.micro * job.sequence * model.hidden
     tp = _tensor_parallel_ns(cluster, model, reduced_bytes, m, forward, backward, overlap)
-    ep = _experts_ns(cluster, model, reduced_bytes, m)
+    ep = experts_ns(cluster, model, reduced_bytes, m)
     recompute_ns = np.select([m.recompute == FULL, m.recompute == SELECTIVE],
                              [forward.total + tp["forward"] + ep, forward.attention], 0.0)
     per_layer = {
@@ -140,7 +140,7 @@ def sliced_gemms(forward: LayerTimes, backward: LayerTimes) -> dict[str, dict[st
                 name: backward.gemms[gemm] / 2 for gemm, name in INPUTS.items() if gemm in backward.gemms}}
 
 
-def _experts_ns(cluster: Machine, model: Transformer, reduced_bytes, m: Mapping):
+def experts_ns(cluster: Machine, model: Transformer, reduced_bytes, m: Mapping):
     """Return the time per direction of tokens' exchanges to experts and back (AMPeD, equation 9)."""
     if model.experts == 1:
         return 0.0

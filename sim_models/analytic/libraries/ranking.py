@@ -47,14 +47,12 @@ def layer_plans(machine: Machine, model: Transformer, tokens: int, gpus: int, se
             for name in ("op", "fc2", *gathered_gemms)}
 
 
-def rank(machine: Machine, model: Transformer, tokens: int, gpus: int,
-         sequence_parallel: bool = False, width: str = "bf16", hardware: Machine | None = None) -> list[Ranked]:
-    """Return the mechanisms, the fastest first; a sub-layer that one does not have runs in turn.
+def rank(plans: dict[str, OverlapPlan]) -> list[Ranked]:
+    """Return the mechanisms over a layer's plans, the fastest first; a sub-layer that one does not have runs in turn.
 
-    `width`: of the GEMMs' operands; `hardware`: as of `layer_plans`. Raises BadInput.
+    Raises BadInput.
     """
     results = []
-    plans = layer_plans(machine, model, tokens, gpus, sequence_parallel, width, hardware)
     for mechanism in MECHANISMS:
         covered = [name for name, plan in plans.items() if mechanism in possible(plan)]
         if not covered:

@@ -6,7 +6,7 @@ from textwrap import fill
 
 from t3sim.analytic.libraries.mechanisms import GATES, TRIGGERED
 from t3sim.analytic.libraries.prompts import norm_ns
-from t3sim.analytic.libraries.ranking import Ranked, rank
+from t3sim.analytic.libraries.ranking import Ranked, layer_plans, rank
 from t3sim.analytic.validation.comparison import expected_error
 from t3sim.base import plots
 from t3sim.machine import load_machine
@@ -42,9 +42,9 @@ class _LayersCase:
     @cached_property
     def mechanisms(self) -> dict[str, Ranked]:
         """The mechanisms, the fastest first."""
-        return {mechanism.mechanism: mechanism for mechanism in rank(
+        return {mechanism.mechanism: mechanism for mechanism in rank(layer_plans(
             load_machine(self.machine, COMMERCIAL), self.model, self.phase.tokens, _TP, self.phase.sequence_parallel,
-            hardware=load_machine(self.machine))}
+            hardware=load_machine(self.machine)))}
 
     @property
     def best_today(self) -> str:

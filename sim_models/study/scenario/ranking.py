@@ -199,8 +199,9 @@ class LayerToRank:
         self.width, self.is_default_width = width_of(layer.dtype or "bf16"), layer.dtype is None
 
     def run(self) -> Ranking:
-        layer = self.machine, self.model, self.tokens, self.tp, self.sequence_parallel, self.width, self.hardware
-        plans, ranking = layer_plans(*layer), rank(*layer)
+        plans = layer_plans(self.machine, self.model, self.tokens, self.tp, self.sequence_parallel, self.width,
+                            self.hardware)
+        ranking = rank(plans)
         requests = _requests(self.machine, plans, [run.mechanism for run in ranking])
         return Ranking(self.model, self.machine, self.tp, self.tokens, self.width, plans, ranking,
                        expected_error(measured_name(self.machine)), *_certainty(self.machine, requests), self.hardware,
