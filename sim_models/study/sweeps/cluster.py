@@ -1,18 +1,16 @@
 """A study's points on an existing Dask cluster, whose workers share the folder of results with this machine."""
 
 import ipaddress
-import time
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from t3sim.base.errors import BadInput, Failure, said_by, shown
-from t3sim.study.tasks.runner import LOOK_SECONDS, Monitor, Outcome, TaskFailure, outcome_of, work
+from t3sim.study.tasks.runner import Monitor, Outcome, TaskFailure, outcome_of, work
 from t3sim.study.tasks.store import Store
 from t3sim.study.tasks.task import Task
 
 _NO_DASK = "a cluster needs Dask: pip install 't3sim[cluster]'"
 _CONNECT_SECONDS = 10
-_LOST_SECONDS = 15  #: without an answer of the scheduler
 
 
 def check_address(address: str) -> None:
@@ -60,7 +58,7 @@ def run_on_cluster(tasks: Sequence[Task], store: Store, address: str, monitor: M
     another worker repeats what a dead one had begun. Raises Failure without an answer of the scheduler.
     """
     try:
-        from distributed import Client
+        from distributed import Client, as_completed
         from distributed.comm import CommClosedError
     except ImportError:
         raise Failure(_NO_DASK) from None
@@ -71,40 +69,31 @@ def run_on_cluster(tasks: Sequence[Task], store: Store, address: str, monitor: M
         except (OSError, ValueError) as error:
             raise Failure(f"no scheduler answers at {address}: {str(error).splitlines()[0]}") from None
         try:
-            _follow(client, missing, store, address, monitor, outcome)
-        except CommClosedError:  # while something was asked
+            for worker, threads in client.nthreads().items():
+                if threads > 1:
+                    raise BadInput(f"scheduler = {address}: the worker {worker} runs several tasks in one process: "
+                                   "start workers with --nthreads 1")
+            monitor.start(sum(task.seconds for task in missing), len(missing), len(outcome.stored_keys))
+            worker_store = Store(store.folder.resolve(), store.fallback)
+            running = {client.submit(_work_once, task, worker_store, key=task.key, pure=False): task
+                       for task in missing}
+            seconds = 0.0
+            for future in as_completed(list(running)):
+                if future.status == "cancelled":  # Dask cancels all when it loses the scheduler
+                    raise CommClosedError
+                task = running.pop(future)
+                seconds += task.seconds
+                if (problem := _problem(future)) is None:
+                    monitor.finished(task.label, len(missing) - len(running), len(missing))
+                else:
+                    outcome.failures[task.key] = failure = TaskFailure(task.label, *problem)
+                    monitor.failed(failure)
+                monitor.advance(seconds, [task.label for task in running.values()])
+        except CommClosedError:
             raise Failure(f"the scheduler at {address} is gone: finished results are kept") from None
         finally:
             client.close(timeout=2)
     return outcome
-
-
-def _follow(client, missing: Sequence[Task], store: Store, address: str, monitor: Monitor,
-            outcome: Outcome) -> None:
-    if busy_workers := [worker for worker, threads in client.nthreads().items() if threads > 1]:
-        raise BadInput(f"scheduler = {address}: the worker {busy_workers[0]} runs several tasks in one process: start "
-                       "workers with --nthreads 1")
-    monitor.start(sum(task.seconds for task in missing), len(missing), len(outcome.stored_keys))
-    worker_store = Store(store.folder.resolve(), store.fallback)
-    running = {client.submit(_work_once, task, worker_store, key=task.key, pure=False): task for task in missing}
-    seconds, last_answer = 0.0, time.monotonic()
-    while running:
-        time.sleep(LOOK_SECONDS)
-        if client.status == "running":
-            last_answer = time.monotonic()
-        is_forgotten = any(future.status == "cancelled" for future in running)
-        if is_forgotten or time.monotonic() - last_answer > _LOST_SECONDS:
-            raise Failure(f"the scheduler at {address} is gone: finished results are kept")
-        for future in [future for future in running if future.status in ("finished", "error")]:
-            task = running.pop(future)
-            problem = _ending(future)
-            seconds += task.seconds
-            if problem is None:
-                monitor.finished(task.label, len(missing) - len(running), len(missing))
-            else:
-                outcome.failures[task.key] = failure = TaskFailure(task.label, *problem)
-                monitor.failed(failure)
-        monitor.advance(seconds, [task.label for task in running.values()])
 
 
 def _work_once(task: Task, store: Store) -> tuple[str, str] | None:
@@ -115,7 +104,7 @@ def _work_once(task: Task, store: Store) -> tuple[str, str] | None:
     return None if store.load(task) is not None else work(task, store)
 
 
-def _ending(future) -> tuple[str, str] | None:
+def _problem(future) -> tuple[str, str] | None:
     if future.status == "error":  # the worker died again and again, or cannot load this program
         return " ".join(str(future.exception()).split()), ""
     return future.result()
