@@ -8,21 +8,19 @@ import numpy as np
 from t3sim.base.errors import BadInput
 from t3sim.base.line import LINE_BYTES
 from t3sim.collectives.schedule import Action
-from t3sim.collectives.schedule.mirror import NO_MIRROR, make_mirror
+from t3sim.collectives.schedule.mirror import make_mirror
 from t3sim.gpu.agents.compute_units import ComputeUnits, make_units, set_condition
 from t3sim.gpu.agents.units.state import UnitRates
 from t3sim.gpu.engine.chaos import make_chaos
 from t3sim.gpu.engine.hardware import Hardware
-from t3sim.gpu.fabric import bits, memory, queues
+from t3sim.gpu.fabric import memory, queues
 from t3sim.gpu.fabric import network as links
-from t3sim.gpu.fabric.llc import make_llc
-from t3sim.gpu.fabric.llc_slices import make_slices
+from t3sim.gpu.fabric.llc import make_llc, make_slices
 from t3sim.gpu.fabric.memory_cache import NO_MEMORY_CACHE, make_memory_cache
-from t3sim.gpu.fabric.memory_map import memory_map
+from t3sim.gpu.fabric.state import MemoryCache, Network, SwitchState
 from t3sim.gpu.fabric.switch import NO_SWITCH, SwitchShape, make_switch
-from t3sim.gpu.hbm import make_hbm
 from t3sim.gpu.setup import BLOCK_BYTES
-from t3sim.gpu.state import Control, MemoryCache, Network, Sim, SwitchState
+from t3sim.gpu.state import Control, Sim
 from t3sim.machine import Machine, topologies
 from t3sim.machine.links import LinkSection
 from t3sim.rtl.geometry import Geometry
@@ -216,38 +214,29 @@ def machine_state(machine: Machine, kernel: ComputeUnits, network: Network,
     """
     devices, slots = kernel.shape
     geometry: Geometry = machine.geometry()
-    channels, ports = geometry.channel.channels, len(network.free_time)
-    fill_cycles = round(machine.llc.fill_latency_ns * machine.memory_clock_ghz)
-    cache = _memory_cache(machine, devices)
+    llc, ports = machine.llc, len(network.free_time)
 
     def each() -> np.ndarray:
         return np.zeros(devices, np.int64)
     region_ports = np.full((devices, geometry.dma.regions, geometry.dma.copies), links.NO_PORT)
     region_ports[:, :, 0] = np.array([links.outgoing(network, device)[0] for device in range(devices)])[:, None]
+    mem = memory.make_memory(geometry, machine.dram, _memory_cache(machine, devices),
+                             round(llc.fill_latency_ns * machine.memory_clock_ghz), region_ports, ports)
     control = Control(
         events=np.zeros((devices, 1, 1), np.int32),
         event_count=each(), rs_end=each(), rs_start=np.full(devices, -1, np.int64), progress=np.zeros(2, np.int64),
         downstream=np.array(downstream, np.int64).reshape(devices, -1),
-        region_ports=region_ports,
         picks_ports=np.zeros(devices, bool), inside=np.zeros(ports, np.int64), start=each(), blocked_cycles=each(),
         signals=np.zeros((devices, 1 + signals), np.int64), halt=np.zeros(1, np.int64))
     return Sim(
-        b=bits.request_bits(geometry), m=memory_map(geometry.channel), hbm=make_hbm(machine.dram, devices * channels),
-        memory_cache=cache,
-        mem=memory.make_memory(
-            devices, channels, cache.requests or machine.dram.held_requests,
-            max(machine.dram.read_data_cycles + cache.fill_cycles, cache.hit_cycles) + fill_cycles,
-            geometry.dma.outstanding_lines, ports, cached=cache.requests > 0),
-        compute=queues.request_queue(devices * channels), inbound=queues.request_queue(devices * channels),
-        llc=make_llc(devices, machine.llc.size_bytes, machine.llc.line_bytes, machine.llc.ways, slots,
-                     machine.llc.replacement, parts=machine.llc.parts,
-                     part_units=machine.gpu.compute_units // machine.llc.parts),
-        slices=make_slices(devices, machine.llc.slices, channels, machine.llc.slice_queue_loads,
-                           _slice_cycles(machine)),
+        b=mem.b, mem=mem,
+        llc=make_llc(devices, llc.size_bytes, llc.line_bytes, llc.ways, slots, llc.replacement,
+                     make_slices(devices, llc.slices, geometry.channel.channels, llc.slice_queue_loads,
+                                 _slice_cycles(machine)),
+                     parts=llc.parts, part_units=machine.gpu.compute_units // llc.parts),
         stores_out=queues.timed_queue(ports, machine.link.stores_bytes // LINE_BYTES + 1),
         store_limit=-(-machine.link.stores_bytes // LINE_BYTES // network.planes), network=network, switch=NO_SWITCH,
-        mirrored=False, mirror=NO_MIRROR, hardware_stream=memory.EXCHANGE,
-        fill_cycles=fill_cycles, expected_events=each(),
+        hardware_stream=memory.EXCHANGE, expected_events=each(),
         control=control, chaos=make_chaos(devices, 0, 0.0, 0), kernel=kernel, hardware=None)
 
 
@@ -348,12 +337,14 @@ def make_sim(plan: Plan, *, spaces: Sequence[AddressSpace] = (), mirrored: bool 
         for number, region in enumerate(space.regions, start=1):
             ways = region.destinations[:1] if region.destinations in space.groups else region.destinations
             for copy, to in enumerate(ways):
-                sim.control.region_ports[d, number, copy] = network.next_port[d, to.gpu]
+                sim.mem.region_ports[d, number, copy] = network.next_port[d, to.gpu]
         sim.control.picks_ports[d] = len(set(network.next_port[d, list(space.peers)])) * network.planes > 1
-    mirror = make_mirror(spaces[0].schedule, spaces[0].device, spaces[0].base,
-                         spaces[0].table.arrivals) if mirrored else NO_MIRROR
+    if mirrored:
+        network = network._replace(mirrored=True, mirror=make_mirror(
+            spaces[0].schedule, spaces[0].device, spaces[0].base, spaces[0].table.arrivals))
     return sim._replace(
+        network=network,
         control=sim.control._replace(
             events=np.zeros((devices, _most_ids(spaces), spaces[0].schedule.tiling.wavefronts), np.int32)),
-        mirrored=mirrored, mirror=mirror, hardware=hardware, switch=switch_of(machine, spaces, network.planes),
+        hardware=hardware, switch=switch_of(machine, spaces, network.planes),
         chaos=make_chaos(devices, plan.seed, plan.hold_back, plan.link_jitter_cycles))

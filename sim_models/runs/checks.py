@@ -38,10 +38,10 @@ def waits(run: ProgrammedRun) -> list[dict[str, str]]:
 
 def queued(run: ProgrammedGpus, device: int) -> dict[str, str]:
     """Count the requests in a device's queues and on its links."""
-    sim, channels = run.sim, run.sim.m.channels
+    sim, channels = run.sim, run.sim.mem.m.channels
     of, ports = slice(device * channels, (device + 1) * channels), outgoing(sim.network, device)
-    return {"compute": str(sim.compute.count[of].sum()), "arriving": str(sim.inbound.count[of].sum()),
-            "in DRAM": str(sim.hbm.occupancy[of].sum()),
+    return {"compute": str(sim.mem.compute.count[of].sum()), "arriving": str(sim.mem.inbound.count[of].sum()),
+            "in DRAM": str(sim.mem.hbm.occupancy[of].sum()),
             "leaving": str(sum(queue.count[ports].sum() for queue in (sim.stores_out, sim.mem.dma_returns))),
             "on the link": str(sim.network.flight.count[ports].sum())}
 
@@ -114,7 +114,7 @@ def lost_packets(run: ProgrammedRun, device: int) -> str:
     Links of a mirrored run are not checked, because its arrivals are made from other packets.
     """
     network, lost_words = run.sim.network, ""
-    for port in () if run.sim.mirrored else outgoing(network, device):
+    for port in () if run.sim.network.mirrored else outgoing(network, device):
         lost = network.sent_packets[port] - network.flight.count[port] - network.taken[port]
         lost_or_made = f"{lost} lost" if lost > 0 else f"{-lost} more than were sent"
         lost_words += f" and {lost_or_made} on it to GPU {network.target[port]}" if lost else ""

@@ -65,8 +65,8 @@ class CollectiveWords(NamedTuple):
 @compiled
 def account(data: CollectiveWords, sim: "Sim", device: int) -> None:
     """Do to the numbers what DRAM performed for a GPU in this cycle."""
-    for channel in range(sim.m.channels):
-        row = device * sim.m.channels + channel
+    for channel in range(sim.mem.m.channels):
+        row = device * sim.mem.m.channels + channel
         if not sim.mem.retired[row]:
             continue
         lo, hi, number = sim.mem.retired_lo[row], sim.mem.retired_hi[row], queues.number_of(sim.mem.retired_tag[row])

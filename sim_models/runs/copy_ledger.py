@@ -56,8 +56,8 @@ class CopyWords(NamedTuple):
 @compiled
 def account(data: CopyWords, sim: "Sim", device: int) -> None:
     """Do to the numbers what DRAM performed for a device in this cycle."""
-    for c in range(sim.m.channels):
-        row = device * sim.m.channels + c
+    for c in range(sim.mem.m.channels):
+        row = device * sim.mem.m.channels + c
         if not sim.mem.retired[row] or stream_of(sim.mem.retired_tag[row]) == memory.OTHER:
             continue  # commands and flags
         lo, hi = sim.mem.retired_lo[row], sim.mem.retired_hi[row]

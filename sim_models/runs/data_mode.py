@@ -51,7 +51,8 @@ from t3sim.workload.workloads import Workload
 if TYPE_CHECKING:
     from t3sim.gpu.engine.hardware import Hardware
     from t3sim.gpu.fabric.bits import RequestBits
-    from t3sim.gpu.state import Sim, SwitchState
+    from t3sim.gpu.fabric.state import SwitchState
+    from t3sim.gpu.state import Sim
 
 # How an element was accessed: sources of op-and-stores, as in bits.py, the read of the DMA engine, sources of stores.
 ACCESSES = ("local op-and-store", "op-and-store by a peer's store", "op-and-store by a peer's DMA", "DMA read",
@@ -290,8 +291,8 @@ def account(data: Ledger, sim: "Sim", hardware: "Hardware", device: int, now: in
     """Account for everything that DRAM performed for a device in this cycle: at most one request per channel."""
     ports = hardware.ports
     inputs, outputs = words_at(hardware.inputs[device]), words_at(hardware.outputs[device])
-    for c in range(sim.m.channels):
-        row, fault = device * sim.m.channels + c, 0
+    for c in range(sim.mem.m.channels):
+        row, fault = device * sim.mem.m.channels + c, 0
         if (data.overtaking_reads and inputs[ports.dram_ready[c]] and outputs[ports.dram_valid[c]]
                 and not overtake(data, sim.b, device, outputs[ports.dram[c]], outputs[ports.dram[c] + 1])):
             fault = ALU_SILENT

@@ -59,7 +59,7 @@ class FusedRun(ProgrammedRun):
                 _ALL_GATHER, base=at, limit=at + self.workload.tp * chunk_lines * LINE_BYTES))
             self.write(master, driver.plain_arrivals([_ALL_GATHER]))
         hardware = self.sim.hardware._replace(switch=no_switch())
-        self.sim = self.sim._replace(kernel=kernel, network=network, switch=switch, mirrored=False, hardware=hardware,
+        self.sim = self.sim._replace(kernel=kernel, network=network, switch=switch, hardware=hardware,
                                      expected_events=np.zeros_like(self.sim.expected_events))
         to_end(self, "all-gather",
                lambda: progress(min(0.99, float(kernel.state.phase[0]) / len(kernel.state.phase_over[0]))))

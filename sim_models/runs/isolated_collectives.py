@@ -14,9 +14,10 @@ from t3sim.collectives import Program
 from t3sim.gpu.agents.compute_units import ComputeUnits, set_condition
 from t3sim.gpu.engine.loop import Lockstep
 from t3sim.gpu.fabric import memory
+from t3sim.gpu.fabric.state import SwitchState
 from t3sim.gpu.fabric.switch import make_switch
 from t3sim.gpu.setup import Condition, CopyTarget
-from t3sim.gpu.state import Sim, SwitchState
+from t3sim.gpu.state import Sim
 from t3sim.machine import Machine, topologies
 from t3sim.machine.formats import BF16
 from t3sim.machine.links import LinkSection

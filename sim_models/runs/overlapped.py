@@ -6,7 +6,8 @@ from typing import Any
 from t3sim.gpu.agents.side_by_side import SideBySide
 from t3sim.gpu.agents.units.state import UnitState, settle
 from t3sim.gpu.engine.loop import Lockstep
-from t3sim.gpu.state import Network, Sim
+from t3sim.gpu.fabric.state import Network
+from t3sim.gpu.state import Sim
 from t3sim.machine import Machine
 from t3sim.machine.topologies import Topology
 from t3sim.runs import build

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from t3sim.gpu.state import MemoryState
+    from t3sim.gpu.fabric.state import MemoryState
 
 PACKING = "packing"  #: of what is dispatched, before that
 PHASES = ("gemm", "rs", "ag")  #: of the streams, in their order

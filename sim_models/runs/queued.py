@@ -189,7 +189,7 @@ class _Run(ProgrammedGpus):
             peers, following = {region: peer for (peer, _), region in regions.items()}, self._following(gpu)
             for region in peers:
                 for copy, one in enumerate(_chain(following, region)):
-                    sim.control.region_ports[gpu, region, copy] = network.next_port[gpu, peers[one]]
+                    sim.mem.region_ports[gpu, region, copy] = network.next_port[gpu, peers[one]]
             sim.control.picks_ports[gpu] = gpus > 2
         super().__init__(sim._replace(hardware=hardware, hardware_stream=memory.EXCHANGE), geometry, backends,
                          range(gpus))

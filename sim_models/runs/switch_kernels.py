@@ -12,9 +12,10 @@ import numpy as np
 from t3sim.base.line import LINE_BYTES, lines_of
 from t3sim.gpu.agents.compute_units import ComputeUnits
 from t3sim.gpu.fabric import bits, memory
+from t3sim.gpu.fabric.state import Network, SwitchState
 from t3sim.gpu.fabric.switch import make_switch
 from t3sim.gpu.setup import CopyTarget
-from t3sim.gpu.state import Network, Sim, SwitchState
+from t3sim.gpu.state import Sim
 from t3sim.machine import Machine
 from t3sim.runs import build
 from t3sim.runs.program_kernels import ALL_REDUCE_IN_SWITCH

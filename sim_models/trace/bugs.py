@@ -36,7 +36,7 @@ def _threshold(run: FusedRun) -> None:
 
 def _neighbour(run: FusedRun) -> None:
     """Make a DMA region send its tiles under the workgroup that follows theirs at the neighbour."""
-    if run.sim.mirrored:
+    if run.sim.network.mirrored:
         raise BadInput("bug = neighbour needs gpus.every = true: a representative GPU has no neighbour")
     number, region = _first_dma_region(run, 0)
     wrong = [one._replace(id_offset=one.id_offset + 1) for one in region.destinations]

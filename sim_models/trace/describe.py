@@ -76,9 +76,9 @@ def plan_of(run: FusedRun) -> dict[str, np.ndarray]:
             of_row = rows_of_workgroups(space, run.workgroup_tiling)
             made_by.append(np.bincount(of_row[of_row >= 0], minlength=len(order))[order])
         tables["made"] = padded(made_by, 0) * run.schedule.policy.parts
-    if run.sim.mirrored:
-        tables |= {name: getattr(run.sim.mirror, name)[row_of[0]] for name in ("group", "rank")}
-        tables |= {"lines": run.sim.mirror.lines, "becomes": run.sim.mirror.becomes}
+    if run.sim.network.mirrored:
+        tables |= {name: getattr(run.sim.network.mirror, name)[row_of[0]] for name in ("group", "rank")}
+        tables |= {"lines": run.sim.network.mirror.lines, "becomes": run.sim.network.mirror.becomes}
     return tables
 
 
@@ -124,7 +124,7 @@ def describe_run(run: FusedRun, technique: str, seed: int) -> dict:
     sim, workload, schedule = run.sim, run.workload, run.schedule
     tiles = [len(schedule.rows(space.device).tile) for space in run.spaces]
     to_the_next_only = all(len(schedule.peers(d)) == 1 for d in range(schedule.gpus))
-    return described_gpus(run, run.machine, sim.mirrored) | {
+    return described_gpus(run, run.machine, sim.network.mirrored) | {
         "title": f"{workload.title}, {technique}, {run.machine.name}",
         "workload": {"m": workload.m, "n": workload.n, "k": workload.k, "tp": workload.tp},
         "technique": technique, "seed": seed,

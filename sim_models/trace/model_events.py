@@ -28,12 +28,12 @@ def observe_models(s: Sim, kernel: ComputeUnits, r: Recorder, device: int, now: 
     s = by_reference(s)
     kernel = by_reference(kernel)
     r = by_reference(r)
-    for c in range(s.m.channels):
+    for c in range(s.mem.m.channels):
         if r.channels[c]:
-            row = device * s.m.channels + c
+            row = device * s.mem.m.channels + c
             if s.mem.retired[row] and r.kinds[SERVE]:
                 e = request_event(s.b, r, SERVE, now, device, c, s.mem.retired_lo[row], s.mem.retired_hi[row])
-                e.a = s.hbm.occupancy[row]
+                e.a = s.mem.hbm.occupancy[row]
             if r.kinds[DRAM] and r.all_wgs:
                 row_commands(s, r, device, c, row, now)
     for u in range(kernel.state.state.shape[1]):
@@ -50,7 +50,7 @@ def observe_models(s: Sim, kernel: ComputeUnits, r: Recorder, device: int, now: 
 
 @inlined
 def row_commands(s: Sim, r: Recorder, device: int, c: int, row: int, now: int) -> None:
-    channel = s.hbm.channels[row]
+    channel = s.mem.hbm.channels[row]
     changed = channel.open ^ r.open_banks[row]
     if channel.refreshes != r.refreshes[row]:
         e = new_event(r, DRAM, now, device, c)
@@ -113,11 +113,11 @@ def arrivals(s: Sim, r: Recorder, device: int, port: int, now: int) -> None:
     for packet in range(r.flight_head[port], flight.head[port]):
         at = packet & mask
         lo, hi = flight.lo[port, at], bits.request_of(flight.hi[port, at], s.b)
-        channel = channel_of(bits.address_of(lo, s.b), s.m)
+        channel = channel_of(bits.address_of(lo, s.b), s.mem.m)
         if r.kinds[ARRIVE] and r.channels[channel] and is_for(
                 s.network, links.destination_of(flight.hi[port, at], s.b), device):
             e = request_event(s.b, r, ARRIVE, now, device, channel, lo, hi)
-            e.b = s.inbound.count[device * s.m.channels + channel] - 1
+            e.b = s.mem.inbound.count[device * s.mem.m.channels + channel] - 1
             if s.b.more_bits:
                 e.c = 1 + bits.get(lo, flight.hi[port, at], s.b.more, s.b.more_bits)
     r.flight_head[port] = flight.head[port]
@@ -143,13 +143,13 @@ def waiting(sim: Sim, now: int, senders: Sequence[np.ndarray]) -> np.ndarray:
 
     `senders`: each device's, as in `describe`.
     """
-    channels, devices = sim.m.channels, len(sim.control.downstream)
+    channels, devices = sim.mem.m.channels, len(sim.control.downstream)
     by_channel = {row: divmod(row, channels) for row in range(devices * channels)}
     by_port = {int(port): (device, unit) for device in range(devices)
                for unit, port in enumerate(links.outgoing(sim.network, device))}
     switched = {port: (int(gpu), port) for port, gpu in enumerate(sim.network.target) if port not in by_port}
     flight = sim.network.flight
-    queues = {"compute queue": (sim.compute, by_channel), "inbound queue": (sim.inbound, by_channel),
+    queues = {"compute queue": (sim.mem.compute, by_channel), "inbound queue": (sim.mem.inbound, by_channel),
               "link": (flight, by_port), "link from the switch": (flight, switched),
               "stores for the link": (sim.stores_out, by_port),
               "DMA data for the link": (sim.mem.dma_returns, by_port)}

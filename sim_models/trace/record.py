@@ -53,7 +53,7 @@ class Recording(NamedTuple):
         observe_rtl(sim.b, self.recorder, device, words_at(hardware.outputs[device]), hardware.ports.dram, now)
         devices, units = kernel.state.state.shape
         merged = hardware.switch.steps * len(hardware.switch.handle)
-        most = devices * (_PER_CHANNEL * sim.m.channels + 6 * units + _OTHERS + merged)
+        most = devices * (_PER_CHANNEL * sim.mem.m.channels + 6 * units + _OTHERS + merged)
         if self.recorder.count[0] + most >= CAPACITY:
             sim.control.halt[0] = 1  # another cycle's might not fit
 
@@ -73,7 +73,7 @@ class TraceRecording(Observer):
         self._run, self.selection, self._writer = run, selection, writer
         sim = run.sim
         devices, units = sim.kernel.state.state.shape
-        watched = sim.b, sim.m.channels, units, probes(design.ports, run.geometry), subject
+        watched = sim.b, sim.mem.m.channels, units, probes(design.ports, run.geometry), subject
         self._recorder = make_recorder(*watched, selection, sim.network)
         updates = frozenset([Kind.UPDATE])
         self._earlier = make_recorder(*watched, replace(

@@ -16,7 +16,8 @@ from t3sim.base.errors import BadInput
 from t3sim.base.line import LINE_BYTES
 from t3sim.cosim.traced import Probes
 from t3sim.gpu.fabric import bits
-from t3sim.gpu.state import Network, Sim
+from t3sim.gpu.fabric.state import Network
+from t3sim.gpu.state import Sim
 from t3sim.trace.schema import EVENT, NO_STREAM, NO_WAVEFRONT, Kind
 
 CAPACITY = 1 << 18  #: events between two looks of Python's; the buffer has one more, which nobody reads
@@ -133,7 +134,7 @@ def look(sim: Sim, r: Recorder) -> None:
     for d, u in np.argwhere(units.wg >= 0):
         r.called[d, u] = r.names[d, units.group[d, u] - sim.kernel.work.first_group[d]] + units.member[d, u]
     r.flight_head[:], r.flight_tail[:] = sim.network.flight.head, sim.network.flight.tail
-    r.open_banks[:], r.refreshes[:] = sim.hbm.channels["open"], sim.hbm.channels["refreshes"]
+    r.open_banks[:], r.refreshes[:] = sim.mem.hbm.channels["open"], sim.mem.hbm.channels["refreshes"]
     r.decision[:], r.blocked[:], r.late[:] = -1, 0, 0
     r.merged[:] = sim.hardware.switch.happened if sim.hardware is not None and len(sim.hardware.switch.happened) else 0
 

@@ -62,8 +62,9 @@ class Waves:
             self.first = now
         outputs = behind.copy()
         outputs[:self._plain_words] = before[:self._plain_words]
-        d, rows = self.device, slice(self.device * sim.m.channels, (self.device + 1) * sim.m.channels)
-        queues = np.stack([sim.hbm.occupancy[rows], sim.compute.count[rows], sim.inbound.count[rows]], 1).ravel()
+        d, rows = self.device, slice(self.device * sim.mem.m.channels, (self.device + 1) * sim.mem.m.channels)
+        mem = sim.mem
+        queues = np.stack([mem.hbm.occupancy[rows], mem.compute.count[rows], mem.inbound.count[rows]], 1).ravel()
         units = sim.kernel.state
         states = np.bincount(units.state[d], minlength=len(STATES))
         leaving = [queue.count[outgoing(sim.network, d)].sum()

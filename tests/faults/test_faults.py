@@ -113,7 +113,7 @@ def test_a_duplicated_packet_is_told(run):
 
 def test_an_update_that_counts_twice_is_told(run):
     """It makes its tile fire too early; the update that should have completed it is left over."""
-    inbound = run.sim.inbound
+    inbound = run.sim.mem.inbound
     until(run, lambda: inbound.count[RECEIVER])
     size, head, count = inbound.lo.shape[1], inbound.head[RECEIVER], inbound.count[RECEIVER]
     for column in (inbound.lo, inbound.hi, inbound.tag):
@@ -179,7 +179,7 @@ def test_a_read_that_never_returns_is_missed(run):
 
 def test_a_dma_engine_that_never_answers_is_missed(run):
     """None of one GPU's reads returns: what it should have sent on is missing elsewhere."""
-    returns, within = run.sim.mem.dma_returns, int(run.sim.hbm.read_data_cycles) - 1
+    returns, within = run.sim.mem.dma_returns, int(run.sim.mem.hbm.read_data_cycles) - 1
     while run.now < 10_000:
         run.advance(within)
         returns.count[SENDER] = 0

@@ -6,7 +6,6 @@ And the neighbour that mirrored mode makes of one's own traffic.
 import math
 import random
 from collections import Counter
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -15,10 +14,10 @@ from hypothesis import strategies as st
 
 from t3sim.collectives import ring
 from t3sim.collectives.schedule import Action, Schedule, ScheduleError, ScheduleOptions
-from t3sim.collectives.schedule.mirror import Mirror, make_mirror
+from t3sim.collectives.schedule.mirror import make_mirror
 from t3sim.gpu.fabric import bits
 from t3sim.gpu.fabric import network as links
-from t3sim.gpu.state import Network
+from t3sim.gpu.fabric.state import Network
 from t3sim.machine.topologies import Link, Topology
 from t3sim.machine.topologies import ring as ring_topology
 from t3sim.rtl.geometry import Geometry
@@ -46,14 +45,6 @@ def pair(*shapes: links.LinkShape) -> Network:
     nodes = len(shapes)
     return links.make_network([links.LinkPort(node, (node + 1) % nodes, shape) for node, shape in enumerate(shapes)],
                               np.tile(np.arange(nodes)[:, None], nodes), one_for_all=nodes == 1)
-
-
-class Sending(NamedTuple):
-    """As much of `gpu.state.Sim` as mirroring needs."""
-
-    network: Network
-    mirror: Mirror
-    b: bits.RequestBits = B
 
 
 @pytest.mark.parametrize("bandwidth, latency", [(75.0, 500), (16.0, 0), (192.5, 3)])
@@ -176,7 +167,7 @@ def check_mirror(schedule: Schedule, device: int) -> None:
     tiling, rows = schedule.tiling, schedule.rows(device)
     arrivals_of = np.stack([np.arange(len(rows.tile)) % 7 + 1, np.arange(len(rows.tile)) % 5 + 8], axis=1)
     link = pair(links.LinkShape(75.0, 500, 65536.0, 8.0))
-    sending, lines_out = Sending(link, make_mirror(schedule, device, BASE, arrivals_of)), 0
+    link, lines_out = link._replace(mirror=make_mirror(schedule, device, BASE, arrivals_of)), 0
     expected, arrived = Counter(), Counter()
     for row, tile in enumerate(rows.tile):
         first, last = rows.level[row] == 0, rows.actions[row] & Action.EVENT
@@ -190,7 +181,7 @@ def check_mirror(schedule: Schedule, device: int) -> None:
                     continue
                 peer, there = int(rows.to_gpu[row, 0]), int(rows.to_id[row, 0])
                 lo, hi = bits.pack(B, address, size, op, source, 0, wf, there)  # as the egress lane does
-                links.send_mirrored(sending, 0, 0, size, lo, links.bound_for(hi, peer, B), 0)
+                links.send_mirrored(link, B, 0, 0, size, lo, links.bound_for(hi, peer, B), 0)
                 lines_out += 1
                 for _, lo, hi in arrivals(link):
                     assert bits.get(lo, hi, B.op, 2) == op and bits.get(lo, hi, B.source, 2) == source

@@ -8,7 +8,7 @@ import pytest
 from t3sim.base.compiled.by_reference import by_reference
 from t3sim.base.compiled.jit import compiled
 from t3sim.gpu.agents.units import loads
-from t3sim.gpu.fabric import bits, llc_slices, queues
+from t3sim.gpu.fabric import bits, queues
 from t3sim.gpu.fabric import llc as cache
 from t3sim.gpu.fabric.memory_map import channel_of
 from t3sim.machine import load_machine
@@ -38,20 +38,20 @@ def _call(machine, agent, what, device, first, second):
     if what == LOAD:
         return loads.read_line(kernel, sim, device, first, first, second)
     if what == SEND:
-        sent = llc_slices.push(sim, device, second, first)
+        sent = cache.wait_at_slice(sim.llc, sim.mem.m, device, second, first)
         if sent:
             kernel.state.outstanding[0, first] += 1
         return sent
     if what == SLICES_CYCLE:
         loads.serve_slices(kernel, sim, device, first)
     if what == SLICE_OF:
-        return llc_slices.slice_of(sim, device, first)
+        return cache.slice_of(sim.llc.slices, sim.mem.m, device, first)
     if what == STORE:
-        return cache.store(sim, device, first, second, STREAM)
+        return cache.store(sim.llc, sim.mem, device, first, second, STREAM)
     if what == DATA_BACK:
         loads.fill(kernel, sim, device, first, second)
     if what == FLUSH:
-        return cache.flush(sim, device, first, STREAM)
+        return cache.flush(sim.llc, sim.mem, device, first, STREAM)
     return 0
 
 
@@ -99,8 +99,8 @@ class Cache:
 
     def requests(self) -> tuple[Counter, list[int]]:
         """Takes what was sent to memory: (line, op) of each whole line, and a tag per read."""
-        q, b, halves, tags = self.s.compute, self.s.b, Counter(), []
-        for row in range(self.s.m.channels):
+        q, b, halves, tags = self.s.mem.compute, self.s.b, Counter(), []
+        for row in range(self.s.mem.m.channels):
             for i in range(int(q.count[row])):
                 at = (int(q.head[row]) + i) % q.lo.shape[1]
                 lo, hi = int(q.lo[row, at]), int(q.hi[row, at])
@@ -265,7 +265,7 @@ def test_random_streams(loads, speed, policy, model_of, seed):
 
 def test_a_load_without_room_in_its_channel_changes_nothing():
     real, sets, lines = Cache(), Counter(), []
-    candidates = (line for line in range(1 << 16) if channel_of(line * LINE, real.s.m) == 3)
+    candidates = (line for line in range(1 << 16) if channel_of(line * LINE, real.s.mem.m) == 3)
     for line in candidates:
         sets[real.set_of(line)] += 1
         if sets[real.set_of(line)] <= WAYS:  # else the set is what lacks room
@@ -317,7 +317,7 @@ def test_slices_serve_in_order(seed):
     waiting, missing, flying, seen = {}, {}, {}, Counter()  # per slice: loads; line: units; line: [tag, left]
     here, outstanding, free = set(), Counter(), {}
     cycles = LINE * 64 / 2867.2
-    near = [line for line in range(1 << 12) if channel_of(line * LINE, real.s.m) in (3, 4)]
+    near = [line for line in range(1 << 12) if channel_of(line * LINE, real.s.mem.m) in (3, 4)]
     pool = generator.sample(near, SETS)  # fits the cache, whatever way the sets lie
     crowded = {s for s, count in Counter(map(real.set_of, pool)).items() if count > WAYS}
     pool = [line for line in pool if real.set_of(line) not in crowded]
@@ -335,7 +335,7 @@ def test_slices_serve_in_order(seed):
         held = now % 400 < 100  # memory takes nothing
         blocked_before = seen["blocked"]
         if held:
-            real.s.compute.count[:] = queues.QUEUE_DEPTH
+            real.s.mem.compute.count[:] = queues.QUEUE_DEPTH
         real.slices_cycle(now)
         for row, queue in waiting.items():
             while queue and free.get(row, 0.0) <= now:
@@ -354,7 +354,7 @@ def test_slices_serve_in_order(seed):
                 else:
                     missing[line].add(unit)
         if held:
-            real.s.compute.count[:] = 0
+            real.s.mem.compute.count[:] = 0
         else:
             sent, tags = real.requests()
             for tag in dict.fromkeys(tags):
@@ -381,4 +381,4 @@ def test_slices_serve_in_order(seed):
 
 def test_a_cache_that_cannot_be_is_refused_in_one_line():
     with pytest.raises(ValueError, match="llc: 16384 bytes in 3 ways of 128 bytes make 42 sets"):
-        cache.make_llc(1, 16384, 128, 3, 8)
+        cache.make_llc(1, 16384, 128, 3, 8, "lru", cache.make_slices(1, 0, 1, 1, 0.0))

@@ -28,9 +28,10 @@ def _call(machine, what, row, now, lo, hi, tag):
     """One function for all, of one channel of the only GPU; the machine is given as the loop gives it."""
     sim = by_reference(machine)
     if what == _ACCEPT:
-        memory.dram_accept(sim, row, now, lo, hi, tag, _BUCKET)
+        memory.dram_accept(sim.mem, row, now, lo, hi, tag, _BUCKET)
         return 0
-    return memory.has_room(sim, row, now) if what == _ROOM else memory.dram_cycle(sim, row, row, now)
+    return memory.has_room(sim.mem, row, now) if what == _ROOM else (
+        memory.dram_cycle(sim.mem, sim.network, row, row, now))
 
 
 class Slice:
@@ -118,7 +119,7 @@ def run_both(seed, sets, ways, requests=16, bandwidth=64.0, writes=0.4, density=
     apart = sim.apart()[0]
     model = Slice(machine.dram, sets, ways, requests, LINE / bandwidth)
     generator = random.Random(f"{seed} {sets} {ways} {requests}")
-    addresses = [address for address in range(0, 1 << 24, LINE) if channel_of(address, sim.m) == 0]
+    addresses = [address for address in range(0, 1 << 24, LINE) if channel_of(address, sim.mem.m) == 0]
     pool = generator.sample(addresses, max(2, int(spread * sets * ways)))
     wanted, done = [], []  # (line, op); (request, cycle, without DRAM)
     fills, hits = 0, 0
@@ -136,8 +137,8 @@ def run_both(seed, sets, ways, requests=16, bandwidth=64.0, writes=0.4, density=
             if op == READ:
                 came = sim.mem.hits if hit else sim.mem.fills
                 at = int(came.count[0]) - 1
-                later = HIT_NS if hit else FILL_NS + sim.hbm.read_data_cycles
-                assert came.time[0, at % came.time.shape[1]] == now + later + sim.fill_cycles
+                later = HIT_NS if hit else FILL_NS + sim.mem.hbm.read_data_cycles
+                assert came.time[0, at % came.time.shape[1]] == now + later + sim.mem.fill_cycles
                 hits, fills = hits + hit, fills + (not hit)
             assert (int(sim.mem.hits.count[0]), int(sim.mem.fills.count[0])) == (hits, fills)
         assert bool(_call(apart, _ROOM, 0, now, 0, 0, 0)) == (model.inside < requests)
@@ -146,7 +147,7 @@ def run_both(seed, sets, ways, requests=16, bandwidth=64.0, writes=0.4, density=
             op = (UPDATE if generator.random() < 0.5 else STORE) if generator.random() < writes else READ
             size = LINE if op == READ or generator.random() < 0.9 else LINE // 2
             lo, hi = bits.pack(sim.b, address, size, op, bits.LOCAL, 0 if op == READ else 1, 0, 0)
-            line = int(local_line(address, sim.m))
+            line = int(local_line(address, sim.mem.m))
             _call(apart, _ACCEPT, 0, now, lo, hi, queues.tag_of(memory.COMPUTE, len(wanted)))
             model.accept(line, op, size == LINE)
             wanted.append((line, op))
@@ -162,7 +163,7 @@ SIZES = [(1, 1), (1, 4), (16, 1), (8, 4)]
 @pytest.mark.parametrize(("bandwidth", "writes"), [(64.0, 0.4), (100.0, 0.0), (20.0, 0.8)])
 def test_a_slice_does_what_its_model_does(sets, ways, bandwidth, writes, seed):
     sim, model, wanted, done = run_both(seed, sets, ways, bandwidth=bandwidth, writes=writes)
-    cache = sim.memory_cache
+    cache = sim.mem.cache
     assert sorted(number for number, *_ in done) == list(range(len(wanted))), "each request once"
     assert (int(cache.hits[0]), int(cache.misses[0])) == (
         sum(hit for *_, hit in done), sum(not hit for *_, hit in done))
@@ -184,10 +185,10 @@ def test_a_slice_does_what_its_model_does(sets, ways, bandwidth, writes, seed):
 def test_dram_only_reads_what_missed_and_writes_what_was_dirty(sets, ways, seed):
     """And its last column of a line is what was stored last, or the cache still has it."""
     sim, _, wanted, done = run_both(seed, sets, ways, writes=0.7)
-    cache, channel = sim.memory_cache, sim.hbm.channels[0]
+    cache, channel = sim.mem.cache, sim.mem.hbm.channels[0]
     assert channel["columns_read"] == 2 * cache.misses[0]
-    while sim.hbm.occupancy[0]:  # what is being written back when the last request is performed
-        cycle = int(sim.hbm.next_cycle[0])
+    while sim.mem.hbm.occupancy[0]:  # what is being written back when the last request is performed
+        cycle = int(sim.mem.hbm.next_cycle[0])
         assert _call(sim.apart()[0], _CYCLE, 0, cycle, 0, 0, 0) == -1
     assert channel["columns_written"] == 2 * cache.written_back[0]
     stored = {wanted[number][0] for number, *_ in done if wanted[number][1] != READ}
@@ -202,7 +203,7 @@ def test_a_full_slice_takes_no_more(seed):
 
 def test_lines_of_a_row_that_fit_are_read_once(seed):
     sim, _, wanted, _ = run_both(seed, 64, 16, writes=0.0, spread=0.2)
-    assert sim.memory_cache.misses[0] == len({line for line, _ in wanted})
+    assert sim.mem.cache.misses[0] == len({line for line, _ in wanted})
 
 
 def test_slices_that_cannot_be_are_refused_in_one_line():

@@ -159,8 +159,9 @@ PARTS = {
     "rtlsim": {"rtlsim", "base"},  # it compiles any Amaranth design
     "cosim/driver": {"cosim.driver", "base.errors", *PLAIN_RTL},
     "gpu/hbm": {"gpu.hbm", "machine", "base.compiled", "base.line"},
-    # Neither matrices nor roles.
-    "gpu/fabric": {"gpu.fabric", "gpu.hbm", "gpu.setup", "gpu.state", "base.compiled", "base.line", *PLAIN_RTL},
+    # Neither matrices nor roles, only the mirror's table of lines.
+    "gpu/fabric": {"gpu.fabric", "gpu.hbm", "gpu.setup", "machine.dram", "collectives.schedule.mirror", "base.compiled",
+                   "base.line", *PLAIN_RTL},
     "gpu/agents": {"gpu", "workload.operators", "cosim.ports", "base.compiled", "base.line"},
 }
 
@@ -185,6 +186,13 @@ def test_parts_know_only_what_they_may(part):
     assert part_files(part) and not [
         f"{path.relative_to(ROOT)} imports {module}" for path in part_files(part) for module in needed(path)
         if top(module) in OURS and not within(module.removesuffix(".__init__"), PARTS[part])]
+
+
+@pytest.mark.parametrize("name", ["fabric", "hbm"])
+def test_resources_know_neither_the_loop_nor_the_state_of_a_run(name):
+    """Their functions take their own records; here types count as well."""
+    assert not [f"{path.relative_to(ROOT)} imports {module}" for path in files(f"sim_models/gpu/{name}")
+                for module in imports(path) if within(module, {"gpu.engine", "gpu.agents", "gpu.state"})]
 
 
 def test_only_the_schedule_sees_operators_collectives_and_topologies():

@@ -148,7 +148,7 @@ def test_slices_share_the_caches_bandwidth_and_hold_what_is_behind_a_miss(machin
     loaded = 32 * w.k * 2 * (128 + 256)
     sim, *_ = gemm_run(variant(machine, llc=llc), shape)
     assert loaded / 300 <= sim.kernel.state.finish_time[0]
-    assert not sim.slices.count.any() and sim.slices.waiting[0] == 0
+    assert not sim.llc.slices.count.any() and sim.llc.slices.waiting[0] == 0
     times = {}
     for slices, entries in ((0, 64), (32, 64), (32, 1)):
         sim, *_ = gemm_run(variant(machine, llc={"slices": slices, "slice_queue_loads": entries}), shape)

@@ -89,7 +89,7 @@ class ComputeUnits(NamedTuple):
         over = is_over(self, gpu)
         show_producer(hardware, gpu, not over and not self.work.persistent)
         if over and self.work.writes_cache:  # what comes next reads what the cache still holds
-            self.state.flushed[gpu] = cache.flush(sim, gpu, self.state.flushed[gpu], self.work.stream)
+            self.state.flushed[gpu] = cache.flush(sim.llc, sim.mem, gpu, self.state.flushed[gpu], self.work.stream)
 
     def returned(self, sim: Sim, gpu: int, tag: int, now: int) -> None:
         number = queues.number_of(tag)

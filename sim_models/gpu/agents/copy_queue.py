@@ -17,7 +17,7 @@ from t3sim.base.line import LINE_BYTES
 from t3sim.gpu.engine.hardware import Hardware, may_start, nothing_to_start
 from t3sim.gpu.fabric import bits, memory, queues
 from t3sim.gpu.fabric import network as links
-from t3sim.gpu.fabric.memory_map import channel_of
+from t3sim.gpu.fabric.memory_map import row_of
 from t3sim.gpu.state import Sim
 
 #: What starts the copies: a doorbell, a flag that is polled, the Tracker, a flag of the producer for each wave.
@@ -171,13 +171,13 @@ def produce(plan: CopyPlan, state: CopyState, sim: Sim, hardware: Hardware, gpu:
             nothing_to_start(hardware, gpu)
         block = state.begun[gpu] - 1
         address = plan.blocks[gpu, block] + state.line[gpu] * LINE_BYTES
-        row = gpu * sim.m.channels + channel_of(address, sim.m)
-        if queues.room(sim.compute, row) < 1:
+        row = row_of(address, sim.mem.m, gpu)
+        if queues.room(sim.mem.compute, row) < 1:
             break
         region = plan.regions[gpu, block] if plan.initiator == TRACKER else 0
         op = bits.UPDATE if plan.adds else bits.STORE
         lo, hi = bits.pack(sim.b, address, LINE_BYTES, op, bits.LOCAL, region, 0, block)
-        queues.push(sim.compute, row, lo, hi, queues.tag_of(memory.COMPUTE, 0))
+        queues.push(sim.mem.compute, row, lo, hi, queues.tag_of(memory.COMPUTE, 0))
         state.line[gpu] += 1
     if state.produced[gpu] == _NEVER and (
             sim.mem.total_bytes[gpu, 2 * memory.COMPUTE + 1] == plan.blocks.shape[1] * plan.block_bytes):
@@ -191,21 +191,21 @@ def produce(plan: CopyPlan, state: CopyState, sim: Sim, hardware: Hardware, gpu:
 def see_flags(plan: CopyPlan, state: CopyState, sim: Sim, gpu: int, now: int) -> None:
     """Make a flag visible when DRAM has performed it and all requests that were under way before it."""
     first = plan.flags + gpu * FLAGS * LINE_BYTES
-    for c in range(sim.m.channels):
-        row = gpu * sim.m.channels + c
+    for c in range(sim.mem.m.channels):
+        row = gpu * sim.mem.m.channels + c
         if sim.mem.retired[row] and bits.get(sim.mem.retired_lo[row], sim.mem.retired_hi[row], sim.b.op,
                                              2) == bits.STORE:
             flag = (bits.address_of(sim.mem.retired_lo[row], sim.b) - first) // LINE_BYTES
             if 0 <= flag < FLAGS:
                 state.unseen[gpu, flag] += 1
-                for other in range(sim.m.channels):
+                for other in range(sim.mem.m.channels):
                     state.under_way[gpu, flag, other] = 1
     for flag in range(FLAGS):
         if state.unseen[gpu, flag]:
             waits = False
-            for c in range(sim.m.channels):
-                row = gpu * sim.m.channels + c
-                if not (sim.inbound.count[row] or sim.mem.inbound_tags.count[row]
+            for c in range(sim.mem.m.channels):
+                row = gpu * sim.mem.m.channels + c
+                if not (sim.mem.inbound.count[row] or sim.mem.inbound_tags.count[row]
                         or sim.mem.free_count[row] < sim.mem.free.shape[1]):
                     state.under_way[gpu, flag, c] = 0
                 waits = waits or state.under_way[gpu, flag, c] != 0
@@ -236,10 +236,10 @@ def serve_queue(agent: CopyQueue, sim: Sim, hardware: Hardware, gpu: int, now: i
     inputs[ports.reads_ready] = 0
     if state.read[gpu] == IDLE and outputs[ports.reads_valid]:
         address = outputs[ports.reads]
-        row = gpu * sim.m.channels + channel_of(address, sim.m)
-        if queues.room(sim.compute, row) >= 1:
+        row = row_of(address, sim.mem.m, gpu)
+        if queues.room(sim.mem.compute, row) >= 1:
             lo, hi = bits.pack(sim.b, address, LINE_BYTES, bits.READ, bits.LOCAL, 0, 0, 0)
-            queues.push(sim.compute, row, lo, hi, queues.tag_of(memory.OTHER, 0))
+            queues.push(sim.mem.compute, row, lo, hi, queues.tag_of(memory.OTHER, 0))
             state.address[gpu], state.read[gpu] = address, WANTED
             inputs[ports.reads_ready] = 1
     inputs[ports.lines_valid] = 0
@@ -273,11 +273,11 @@ def serve_queue(agent: CopyQueue, sim: Sim, hardware: Hardware, gpu: int, now: i
 def set_own_flag(plan: CopyPlan, state: CopyState, sim: Sim, gpu: int, flag: int) -> bool:
     """Store a flag in the GPU's own memory, if there is room for it."""
     address = _store_flag(plan, state, sim, gpu, flag, 1, 0)
-    row = gpu * sim.m.channels + channel_of(address, sim.m)
-    if queues.room(sim.inbound, row) < 1:
+    row = row_of(address, sim.mem.m, gpu)
+    if queues.room(sim.mem.inbound, row) < 1:
         return False
     lo, hi = bits.pack(sim.b, address, FLAG_BYTES, bits.STORE, bits.DMA, 0, 0, 0)
-    queues.push(sim.inbound, row, lo, hi, queues.tag_of(memory.OTHER, gpu))
+    queues.push(sim.mem.inbound, row, lo, hi, queues.tag_of(memory.OTHER, gpu))
     return True
 
 

@@ -18,10 +18,10 @@ def finished(sim: Sim, kernel: tuple) -> bool:
             return False
         if sim.mem.fills.count[gpu] or sim.mem.hits.count[gpu]:
             return False
-        for channel in range(sim.m.channels):
-            row = gpu * sim.m.channels + channel
+        for channel in range(sim.mem.m.channels):
+            row = gpu * sim.mem.m.channels + channel
             held = sim.mem.free.shape[1] - sim.mem.free_count[row]
-            if held or sim.compute.count[row] or sim.inbound.count[row]:
+            if held or sim.mem.compute.count[row] or sim.mem.inbound.count[row]:
                 return False
             if sim.mem.compute_tags.count[row] or sim.mem.inbound_tags.count[row]:  # inside the hardware
                 return False

@@ -39,7 +39,7 @@ def memory_cycle(hardware: "Hardware | None", sim: Sim, gpu: int, now: int) -> N
 
     Without arbiters the streams take turns.
     """
-    memory.direct_cycle(sim, gpu, now)
+    memory.direct_cycle(sim.mem, sim.network, gpu, now)
 
 
 @by_type
@@ -231,9 +231,9 @@ def _heads_cycle(ports: Ports, sim: Sim, inputs: np.ndarray, outputs: np.ndarray
 @whole
 def _memory_cycle(hardware: Hardware, sim: Sim, inputs: np.ndarray, outputs: np.ndarray, gpu: int,
                   now: int) -> None:
-    for first in range(0, sim.m.channels, PLACES):
-        count = sim.m.channels - first
-        due = memory.due_channels(sim, gpu, first, now)
+    for first in range(0, sim.mem.m.channels, PLACES):
+        count = sim.mem.m.channels - first
+        due = memory.due_channels(sim.mem, gpu, first, now)
         offered, last = 0, first + min(count, PLACES)
         while last > first:
             last -= 1
@@ -253,9 +253,9 @@ def _memory_cycle(hardware: Hardware, sim: Sim, inputs: np.ndarray, outputs: np.
 def _channel_cycle(hardware: Hardware, sim: Sim, inputs: np.ndarray, outputs: np.ndarray, gpu: int, channel: int,
                    refused: int, now: int) -> None:
     """Run a channel for a cycle that is due; the words of one that is not stay as they are."""
-    ports, row = hardware.channels, gpu * sim.m.channels + channel
-    occupancy, room = sim.hbm.channels[row].occupancy, memory.has_room(sim, row, now)
-    bucket = memory.dram_cycle(sim, gpu, row, now)
+    ports, row = hardware.channels, gpu * sim.mem.m.channels + channel
+    occupancy, room = sim.mem.hbm.channels[row].occupancy, memory.has_room(sim.mem, row, now)
+    bucket = memory.dram_cycle(sim.mem, sim.network, gpu, row, now)
     inputs[ports.retirement[channel]] = 0 if bucket < 0 else 1 | (bucket << 1)
     inputs[ports.occupancy[channel]] = occupancy
     ready = room and not held_back(sim.chaos, gpu)
@@ -264,14 +264,14 @@ def _channel_cycle(hardware: Hardware, sim: Sim, inputs: np.ndarray, outputs: np
         at = ports.dram[channel]
         lo, hi = outputs[at], outputs[at + 1]
         bucket = bits.get(lo, hi, sim.b.dram_bucket, sim.b.bucket_bits)
-        memory.dram_accept(sim, row, now, lo, bits.request_of(hi, sim.b), _tag_of(sim, row, lo, hi), bucket)
+        memory.dram_accept(sim.mem, row, now, lo, bits.request_of(hi, sim.b), _tag_of(sim, row, lo, hi), bucket)
     if refused:
         queues.drop_tag(sim.mem.inbound_tags, row)
-    offers = _offer(sim.compute, sim.mem.compute_tags, row, inputs, outputs, ports.compute_valid[channel],
+    offers = _offer(sim.mem.compute, sim.mem.compute_tags, row, inputs, outputs, ports.compute_valid[channel],
                     ports.compute[channel], ports.compute_ready[channel])
-    offers |= _offer(sim.inbound, sim.mem.inbound_tags, row, inputs, outputs, ports.inbound_valid[channel],
+    offers |= _offer(sim.mem.inbound, sim.mem.inbound_tags, row, inputs, outputs, ports.inbound_valid[channel],
                      ports.inbound[channel], ports.inbound_ready[channel])
-    if offers or sim.hbm.channels[row].occupancy != occupancy or memory.has_room(sim, row, now + 1) != room:
+    if offers or sim.mem.hbm.channels[row].occupancy != occupancy or memory.has_room(sim.mem, row, now + 1) != room:
         sim.mem.due[row] = now + 1
 
 
@@ -364,7 +364,7 @@ def _takes_lines(sim: Sim, gpu: int, port: int, now: int) -> bool:
 @inlined
 def _count_copies(hardware: Hardware, sim: Sim, gpu: int, lane: int, queue: TimedQueue, port: int) -> None:
     """Count the first line that waits for a port at the others through which it will leave, too; note its part."""
-    at, ports = queue.head[port], sim.control.region_ports
+    at, ports = queue.head[port], sim.mem.region_ports
     region = bits.get(queue.lo[port, at], queue.hi[port, at], sim.b.region, sim.b.region_bits)
     for copy in range(ports.shape[2]):
         if copy > 0:
@@ -385,8 +385,8 @@ def _send(sim: Sim, gpu: int, part: int, port: int, lo: int, hi: int, now: int) 
         sim.control.rs_start[gpu] = now
     sim.control.inside[port] -= 1
     sim.network.injected[gpu] += 1
-    if sim.mirrored and sim.switch.gpus == 0:  # else the switch mirrors what it passes on
-        links.send_mirrored(sim, port, now, size, lo, hi, tag)
+    if sim.network.mirrored and sim.switch.gpus == 0:  # else the switch mirrors what it passes on
+        links.send_mirrored(sim.network, sim.b, port, now, size, lo, hi, tag)
     else:
         links.send(sim.network, port, now, size, extra_delay(sim.chaos, gpu), lo, hi, tag)
 

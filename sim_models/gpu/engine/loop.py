@@ -21,9 +21,10 @@ from t3sim.gpu.fabric import network as links
 from t3sim.gpu.fabric import switch as switches
 from t3sim.gpu.fabric import wires
 from t3sim.gpu.fabric.bits import address_of, get, request_of
-from t3sim.gpu.fabric.memory_map import channel_of
+from t3sim.gpu.fabric.memory_map import row_of
 from t3sim.gpu.fabric.queues import pop_timed, push, push_at, room, timed_room
-from t3sim.gpu.state import Network, Sim
+from t3sim.gpu.fabric.state import Network
+from t3sim.gpu.state import Sim
 
 LOOK = 64  #: a run ends at a multiple of so many cycles; also the most for which an observed GPU is stepped alone
 _OUTCOME_BITS = 2
@@ -60,15 +61,15 @@ def deliver(sim: Sim, node: int, now: int) -> None:
             lo, hi, tag = flight.lo[port, at], flight.hi[port, at], flight.tag[port, at]
             destination = links.destination_of(hi, sim.b)
             if is_for(network, destination, node):
-                row = node * sim.m.channels + channel_of(address_of(lo, sim.b), sim.m)
-                if room(sim.inbound, row) < 1:
+                row = row_of(address_of(lo, sim.b), sim.mem.m, node)
+                if room(sim.mem.inbound, row) < 1:
                     break
-                push(sim.inbound, row, lo, request_of(hi, sim.b), tag)
+                push(sim.mem.inbound, row, lo, request_of(hi, sim.b), tag)
                 network.arrived[node] += 1 + get(lo, hi, sim.b.more, sim.b.more_bits)
                 if sim.control.signals.shape[1] > 1:
                     sim.control.signals[node, get(lo, hi, sim.b.wg, sim.b.wg_bits)] += 1
             elif switches.works_on(sim.switch, lo, hi, sim.b):
-                if not switches.take(sim, node, now, lo, hi, tag):
+                if not switches.take(sim.switch, network, sim.b, node, now, lo, hi, tag):
                     break
             else:
                 onward = links.port_for(network, node, destination, lo, sim.b)
@@ -167,7 +168,7 @@ def step_nodes(sim: Sim, kernel: tuple, hardware: Hardware | None, watching: Wat
                 deliver_all_heads(sim, switch, cycle)
             else:
                 deliver(sim, switch, cycle)
-                switches.send_sums(sim, switch, cycle)
+                switches.send_sums(sim.switch, sim.network, sim.b, switch, cycle)
 
 
 @unlocked

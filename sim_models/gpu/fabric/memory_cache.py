@@ -20,8 +20,8 @@ from t3sim.base.compiled.records import aligned_zeros
 from t3sim.base.line import LINE_BYTES
 from t3sim.gpu.fabric import bits, queues, replacement
 from t3sim.gpu.fabric.memory_map import local_line
+from t3sim.gpu.fabric.state import MemoryCache, MemoryState
 from t3sim.gpu.hbm import READ, STORE, hbm_enqueue, hbm_step
-from t3sim.gpu.state import MemoryCache, Sim
 
 NONE = -1  #: no entry, no way
 WRITE_BACK = 1 << 20  #: token at DRAM of a line that is written back, beyond those of requests
@@ -77,29 +77,29 @@ def busy(cache: MemoryCache, row: int) -> bool:
 
 
 @compiled
-def step(sim: Sim, row: int, now: int) -> tuple[int, bool]:
+def step(mem: MemoryState, row: int, now: int) -> tuple[int, bool]:
     """Step a slice and its DRAM by a cycle: (entry of the request performed now or NONE, whether without DRAM)."""
-    entry = hbm_step(sim.hbm, row, now)
+    entry = hbm_step(mem.hbm, row, now)
     if entry == WRITE_BACK:
         entry = NONE
     if entry >= 0:
-        _come(sim, row, entry)
-    served = _serve(sim, row, now, entry == NONE)
+        _come(mem, row, entry)
+    served = _serve(mem, row, now, entry == NONE)
     return (entry, False) if entry >= 0 else (served, True)
 
 
 @inlined
-def _line_and_op(sim: Sim, row: int, entry: int) -> tuple[int, int]:
+def _line_and_op(mem: MemoryState, row: int, entry: int) -> tuple[int, int]:
     """Return the number of an entry's line in its channel, and its operation."""
-    lo, hi = sim.mem.lo[row, entry], sim.mem.hi[row, entry]
-    return local_line(bits.address_of(lo, sim.b), sim.m), bits.get(lo, hi, sim.b.op, 2)
+    lo, hi = mem.lo[row, entry], mem.hi[row, entry]
+    return local_line(bits.address_of(lo, mem.b), mem.m), bits.get(lo, hi, mem.b.op, 2)
 
 
 @inlined
-def _come(sim: Sim, row: int, entry: int) -> None:
+def _come(mem: MemoryState, row: int, entry: int) -> None:
     """Take a line that was fetched for an entry; entries that wait for it are next."""
-    cache = sim.memory_cache
-    line, op = _line_and_op(sim, row, entry)
+    cache = mem.cache
+    line, op = _line_and_op(mem, row, entry)
     s, way = _find(cache, row, line)
     cache.pending[row, s, way] = NONE
     cache.dirty[row, s, way] = op != READ
@@ -112,9 +112,9 @@ def _come(sim: Sim, row: int, entry: int) -> None:
 
 
 @inlined
-def _serve(sim: Sim, row: int, now: int, may_perform: bool) -> int:
+def _serve(mem: MemoryState, row: int, now: int, may_perform: bool) -> int:
     """Look up the next request, if one may be; return its entry if that performs it, else NONE."""
-    cache = sim.memory_cache
+    cache = mem.cache
     if cache.free[row] > now:
         return NONE
     entry = cache.first_back[row]
@@ -122,11 +122,11 @@ def _serve(sim: Sim, row: int, now: int, may_perform: bool) -> int:
         if not may_perform:
             return NONE
         cache.first_back[row] = NONE if entry == cache.last_back[row] else cache.after[row, entry]
-        _look_up(sim, row, now, entry, True)
+        _look_up(mem, row, now, entry, True)
         served = entry
     elif cache.count[row] > 0:
         entry = cache.queue[row, cache.head[row]]
-        looked_up, performed = _look_up(sim, row, now, entry, may_perform)
+        looked_up, performed = _look_up(mem, row, now, entry, may_perform)
         if not looked_up:
             return NONE
         cache.head[row] = (cache.head[row] + 1) % cache.requests
@@ -139,23 +139,23 @@ def _serve(sim: Sim, row: int, now: int, may_perform: bool) -> int:
 
 
 @compiled
-def _look_up(sim: Sim, row: int, now: int, entry: int, may_perform: bool) -> tuple[bool, bool]:
+def _look_up(mem: MemoryState, row: int, now: int, entry: int, may_perform: bool) -> tuple[bool, bool]:
     """Look up a request: (whether that could be done now, whether it is performed)."""
-    cache = sim.memory_cache
-    line, op = _line_and_op(sim, row, entry)
+    cache = mem.cache
+    line, op = _line_and_op(mem, row, entry)
     s, way = _find(cache, row, line)
     if way != NONE and cache.pending[row, s, way] != NONE:
         fetching = cache.pending[row, s, way]
         cache.after[row, cache.last[row, fetching]] = entry
         cache.last[row, fetching] = entry
         return True, False
-    lo, hi = sim.mem.lo[row, entry], sim.mem.hi[row, entry]
-    fetches = way == NONE and (op != STORE or bits.get(lo, hi, sim.b.bytes, sim.b.op - sim.b.bytes) < LINE_BYTES)
+    lo, hi = mem.lo[row, entry], mem.hi[row, entry]
+    fetches = way == NONE and (op != STORE or bits.get(lo, hi, mem.b.bytes, mem.b.op - mem.b.bytes) < LINE_BYTES)
     if not fetches and not may_perform:
         return False, False
     if way == NONE:
         s, way = replacement.victim(cache, row, s)
-        if way < 0 or not _make_room(sim, row, now, entry, s, way, fetches):
+        if way < 0 or not _make_room(mem, row, now, entry, s, way, fetches):
             return False, False
         cache.tag[row, s, way] = line
         replacement.brought(cache, row, s, way)
@@ -165,8 +165,8 @@ def _look_up(sim: Sim, row: int, now: int, entry: int, may_perform: bool) -> tup
         cache.pending[row, s, way] = entry
         cache.last[row, entry] = entry
         cache.misses[row] += 1
-        _count(sim, row, entry, 0)
-        hbm_enqueue(sim.hbm, row, now, line, READ, entry)
+        _count(mem, row, entry, 0)
+        hbm_enqueue(mem.hbm, row, now, line, READ, entry)
         return True, False
     if op != READ:
         cache.dirty[row, s, way] = 1
@@ -175,21 +175,21 @@ def _look_up(sim: Sim, row: int, now: int, entry: int, may_perform: bool) -> tup
 
 
 @inlined
-def _count(sim: Sim, row: int, entry: int, write: int) -> None:
+def _count(mem: MemoryState, row: int, entry: int, write: int) -> None:
     """Count a line that DRAM reads or writes under the stream of the request that needs it, or its room."""
-    sim.mem.dram_bytes[row // sim.m.channels, 2 * queues.stream_of(sim.mem.tag[row, entry]) + write] += LINE_BYTES
+    mem.dram_bytes[row // mem.m.channels, 2 * queues.stream_of(mem.tag[row, entry]) + write] += LINE_BYTES
 
 
 @inlined
-def _make_room(sim: Sim, row: int, now: int, entry: int, s: int, way: int, fetches: bool) -> bool:
+def _make_room(mem: MemoryState, row: int, now: int, entry: int, s: int, way: int, fetches: bool) -> bool:
     """Empty a way for an entry, its dirty line sent to DRAM; False: no room in the queue for that and the fetch."""
-    cache, hbm = sim.memory_cache, sim.hbm
+    cache, hbm = mem.cache, mem.hbm
     dirty = cache.dirty[row, s, way] != 0
     if hbm.occupancy[row] + dirty + fetches > hbm.queue_entries:
         return False
     if dirty:
         cache.dirty[row, s, way] = 0
         cache.written_back[row] += 1
-        _count(sim, row, entry, 1)
+        _count(mem, row, entry, 1)
         hbm_enqueue(hbm, row, now, np.int64(cache.tag[row, s, way]), STORE, WRITE_BACK)
     return True

@@ -32,6 +32,12 @@ def channel_of(address: int, layout: MemoryMap) -> int:
 
 
 @inlined
+def row_of(address: int, layout: MemoryMap, gpu: int) -> int:
+    """Return the row that an address's channel has in arrays of all GPUs' channels."""
+    return gpu * layout.channels + channel_of(address, layout)
+
+
+@inlined
 def local_line(address: int, layout: MemoryMap) -> int:
     """Return the number of a 64-byte line within its channel. The fold is invertible: no two lines share a number."""
     block = address >> layout.interleave_shift

@@ -15,9 +15,10 @@ import numpy as np
 
 from t3sim.base.compiled.jit import inlined
 from t3sim.base.line import LINE_BYTES, LINE_SHIFT, lines_of
+from t3sim.collectives.schedule.mirror import NO_MIRROR, Mirror
 from t3sim.gpu.fabric import bits, queues, wires
 from t3sim.gpu.fabric.bits import RequestBits
-from t3sim.gpu.state import Network, Sim
+from t3sim.gpu.fabric.state import Network
 
 NO_PORT = -1
 _SPARE_PACKETS = 64  #: places that stay free among those under way: a mirrored packet may become several
@@ -68,7 +69,7 @@ def make_network(ports: Sequence[LinkPort], next_port: np.ndarray, one_for_all: 
         wires.make_wires(count, packets),
         each(count, np.float64), each(count), each(count), each(count), each(count, np.float64), each(count),
         wires.make_wires(count, heads), each(count), each(count), queues.timed_queue(nodes, heads),
-        each(nodes), each(nodes), each(nodes)))
+        each(nodes), each(nodes), each(nodes), False, NO_MIRROR))
 
 
 def outgoing(network: Network, node: int) -> np.ndarray:
@@ -191,9 +192,8 @@ def head_destination(head: int, fields: RequestBits) -> int:
 
 
 @inlined
-def mirrored_lines(sim: Sim, lo: int, hi: int) -> tuple[int, int, int]:
+def mirrored_lines(mirror: Mirror, b: RequestBits, lo: int, hi: int) -> tuple[int, int, int]:
     """Return the lines that the upstream GPU sends when this GPU sends a line: group, first, one past the last."""
-    mirror, b = sim.mirror, sim.b
     destination, there = destination_of(hi, b), bits.get(lo, hi, b.wg, b.wg_bits)
     row, route = mirror.sender[destination, there], mirror.route[destination, there]
     wf = bits.get(lo, hi, b.wf, b.wf_bits)
@@ -208,9 +208,9 @@ def mirrored_lines(sim: Sim, lo: int, hi: int) -> tuple[int, int, int]:
 
 
 @inlined
-def mirrored_line(sim: Sim, becomes: int, target: int, lo: int, hi: int) -> tuple[int, int, int]:
+def mirrored_line(mirror: Mirror, b: RequestBits, becomes: int, target: int, lo: int,
+                  hi: int) -> tuple[int, int, int]:
     """Return one of `mirrored_lines`, as (bytes, lo, hi); `lo`, `hi`: of this GPU's own packet."""
-    mirror, b = sim.mirror, sim.b
     at = mirror.list_start[becomes]
     end = mirror.list_start[becomes + 1]
     while end - at > 1:
@@ -230,12 +230,13 @@ def mirrored_line(sim: Sim, becomes: int, target: int, lo: int, hi: int) -> tupl
 
 
 @inlined
-def send_mirrored(sim: Sim, port: int, now: int, byte_count: int, lo: int, hi: int, tag: int) -> None:
+def send_mirrored(network: Network, b: RequestBits, port: int, now: int, byte_count: int, lo: int, hi: int,
+                  tag: int) -> None:
     """Send a packet as this GPU's upstream GPU would now: lines of equal rank (schedule/mirror.py)."""
-    becomes, first, last = mirrored_lines(sim, lo, hi)
+    becomes, first, last = mirrored_lines(network.mirror, b, lo, hi)
     if first == last:  # there are fewer lines to receive: the link is busy all the same
-        serialise(sim.network, port, now, byte_count)
-        sim.network.taken[port] += 1
+        serialise(network, port, now, byte_count)
+        network.taken[port] += 1
     for target in range(first, last):
-        size, new_lo, new_hi = mirrored_line(sim, becomes, target, lo, hi)
-        send(sim.network, port, now, size, 0, new_lo, new_hi, tag)
+        size, new_lo, new_hi = mirrored_line(network.mirror, b, becomes, target, lo, hi)
+        send(network, port, now, size, 0, new_lo, new_hi, tag)

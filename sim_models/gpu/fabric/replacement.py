@@ -11,8 +11,8 @@ import numpy as np
 
 from t3sim.base.compiled.jit import compiled, inlined
 from t3sim.base.compiled.scan import PLACES, equal, lowest_of_free
+from t3sim.gpu.fabric.state import WAYS, Llc, MemoryCache
 from t3sim.gpu.hbm.bits import lowest_bit
-from t3sim.gpu.state import WAYS, Llc, MemoryCache
 
 NAMES = ("lru", "srrip")
 LRU, SRRIP = range(2)

@@ -17,8 +17,8 @@ from t3sim.base.line import LINE_BYTES, LINE_SHIFT, lines_of
 from t3sim.gpu.fabric import bits, queues
 from t3sim.gpu.fabric import network as links
 from t3sim.gpu.fabric.bits import RequestBits
+from t3sim.gpu.fabric.state import Network, SwitchState
 from t3sim.gpu.setup import CopyTarget
-from t3sim.gpu.state import Sim, SwitchState
 
 NOBODY = -1
 
@@ -68,17 +68,18 @@ def works_on(switch: SwitchState, lo: int, hi: int, fields: RequestBits) -> bool
 
 
 @compiled
-def take(sim: Sim, node: int, now: int, lo: int, hi: int, tag: int) -> bool:
+def take(switch: SwitchState, network: Network, b: RequestBits, node: int, now: int, lo: int, hi: int,
+         tag: int) -> bool:
     """Add a packet that has come to the switch, or copy it; False: there is no room for it now."""
-    if links.destination_of(hi, sim.b) >= sim.switch.gpus:
-        return send_copies(sim, node, now, lo, hi, tag)
-    if sim.mirrored:
-        return add_mirrored(sim, now, lo, hi, tag)
-    gpu = links.destination_of(hi, sim.b) if len(sim.switch.base) > 1 else 0
-    plane = links.plane_of(sim.network, lo, sim.b)
-    if begins(sim.switch, gpu, lo, sim.b) and sim.switch.held_lines[gpu, plane] >= sim.switch.most_lines:
+    if links.destination_of(hi, b) >= switch.gpus:
+        return send_copies(switch, network, b, node, now, lo, hi, tag)
+    if network.mirrored:
+        return add_mirrored(switch, network, b, now, lo, hi, tag)
+    gpu = links.destination_of(hi, b) if len(switch.base) > 1 else 0
+    plane = links.plane_of(network, lo, b)
+    if begins(switch, gpu, lo, b) and switch.held_lines[gpu, plane] >= switch.most_lines:
         return False
-    add(sim, gpu, now, lo, hi, tag)
+    add(switch, network.planes, b, gpu, now, lo, hi, tag)
     return True
 
 
@@ -89,43 +90,43 @@ def begins(switch: SwitchState, gpu: int, lo: int, fields: RequestBits) -> bool:
 
 
 @inlined
-def add(sim: Sim, gpu: int, now: int, lo: int, hi: int, tag: int) -> None:
+def add(switch: SwitchState, planes: int, b: RequestBits, gpu: int, now: int, lo: int, hi: int, tag: int) -> None:
     """Add a part to its sum, for which there is room."""
-    switch = sim.switch
-    line = line_at(switch, gpu, bits.address_of(lo, sim.b))
-    taken, plane = np.int64(switch.parts_taken[gpu, line]), links.plane_of(sim.network, lo, sim.b)
+    line = line_at(switch, gpu, bits.address_of(lo, b))
+    taken, plane = np.int64(switch.parts_taken[gpu, line]), links.plane_at(bits.address_of(lo, b), planes)
     if taken == 0:
         switch.held_lines[gpu, plane] += 1
         switch.most_held[gpu, plane] = max(switch.most_held[gpu, plane], switch.held_lines[gpu, plane])
     switch.order[gpu, line, taken] = queues.sender_of(queues.number_of(tag))
     switch.parts_taken[gpu, line] = taken + 1
     if taken + 1 == switch.parts:
-        whole_lo, whole_hi = bits.put(lo, hi, sim.b.op, 2, switch.sum_op)
-        whole_lo, whole_hi = bits.put(whole_lo, whole_hi, sim.b.more, sim.b.more_bits, switch.parts - 1)
-        row, then = gpu * sim.network.planes + plane, now + switch.latency_cycles
+        whole_lo, whole_hi = bits.put(lo, hi, b.op, 2, switch.sum_op)
+        whole_lo, whole_hi = bits.put(whole_lo, whole_hi, b.more, b.more_bits, switch.parts - 1)
+        row, then = gpu * planes + plane, now + switch.latency_cycles
         queues.push_at(switch.sums, row, then, whole_lo, whole_hi, tag)
 
 
 @inlined
-def add_mirrored(sim: Sim, now: int, lo: int, hi: int, tag: int) -> bool:
+def add_mirrored(switch: SwitchState, network: Network, b: RequestBits, now: int, lo: int, hi: int,
+                 tag: int) -> bool:
     """Add this GPU's packet as the part that another GPU sends it at this moment; False: there is no room now."""
-    switch, begun = sim.switch, 0
-    becomes, first, last = links.mirrored_lines(sim, lo, hi)
+    begun = 0
+    becomes, first, last = links.mirrored_lines(network.mirror, b, lo, hi)
     for target in range(first, last):
-        _, new_lo, _ = links.mirrored_line(sim, becomes, target, lo, hi)
-        begun += begins(switch, 0, new_lo, sim.b)
+        _, new_lo, _ = links.mirrored_line(network.mirror, b, becomes, target, lo, hi)
+        begun += begins(switch, 0, new_lo, b)
     if begun and switch.held_lines[0, 0] + begun > switch.most_lines:  # a mirrored GPU has one switch
         return False
     for target in range(first, last):
-        _, new_lo, new_hi = links.mirrored_line(sim, becomes, target, lo, hi)
-        add(sim, 0, now, new_lo, new_hi, tag)
+        _, new_lo, new_hi = links.mirrored_line(network.mirror, b, becomes, target, lo, hi)
+        add(switch, network.planes, b, 0, now, new_lo, new_hi, tag)
     return True
 
 
 @inlined
-def send_copies(sim: Sim, node: int, now: int, lo: int, hi: int, tag: int) -> bool:
+def send_copies(switch: SwitchState, network: Network, b: RequestBits, node: int, now: int, lo: int, hi: int,
+                tag: int) -> bool:
     """Send a packet for a group to each of its GPUs; False: not all of their ports have room."""
-    switch, network, b = sim.switch, sim.network, sim.b
     source = queues.number_of(tag)
     group = links.destination_of(hi, b) - switch.gpus
     copies = switch.copy_to.shape[2]
@@ -143,17 +144,16 @@ def send_copies(sim: Sim, node: int, now: int, lo: int, hi: int, tag: int) -> bo
         address = bits.address_of(lo, b) + switch.address_offset[source, group, copy]
         own_lo, own_hi = bits.put(own_lo, own_hi, 0, b.address_bits, address)
         port = links.port_for(network, node, to, lo, b)
-        if sim.mirrored:
-            links.send_mirrored(sim, port, now, size, own_lo, own_hi, tag)
+        if network.mirrored:
+            links.send_mirrored(network, b, port, now, size, own_lo, own_hi, tag)
         else:
             links.send(network, port, now, size, 0, own_lo, own_hi, tag)
     return True
 
 
 @compiled
-def send_sums(sim: Sim, node: int, now: int) -> None:
+def send_sums(switch: SwitchState, network: Network, b: RequestBits, node: int, now: int) -> None:
     """Send sums that are whole, as far as their ports have room."""
-    switch, network, b = sim.switch, sim.network, sim.b
     if switch.parts == 0:
         return
     sums = switch.sums

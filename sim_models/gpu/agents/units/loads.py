@@ -15,9 +15,9 @@ from t3sim.gpu.agents.units.state import (
     UnitState,
     wake,
 )
-from t3sim.gpu.fabric import bits, llc_slices, queues
+from t3sim.gpu.fabric import bits, queues
 from t3sim.gpu.fabric import llc as cache
-from t3sim.gpu.fabric.memory_map import channel_of
+from t3sim.gpu.fabric.memory_map import row_of
 from t3sim.gpu.hbm.bits import lowest_bit
 from t3sim.gpu.state import Sim
 
@@ -51,7 +51,7 @@ def data_back(kernel: UnitsKernel, gpu: int, slot: int, now: int) -> None:
 @inlined
 def serve_slices(kernel: UnitsKernel, sim: Sim, gpu: int, now: int) -> None:
     """Let each slice of the cache look up the loads that wait there, in order, as far as it can now."""
-    queue = sim.slices
+    queue = sim.llc.slices
     if queue.slices == 0 or queue.waiting[gpu] == 0:
         return
     for i in range(queue.slices):
@@ -59,11 +59,11 @@ def serve_slices(kernel: UnitsKernel, sim: Sim, gpu: int, now: int) -> None:
         while queue.count[row] > 0 and queue.free[row] <= now:
             slot = queue.slot[row, queue.head[row]]
             stream = kernel.work.peer_stream if kernel.state.adding[gpu, slot] else kernel.work.stream
-            found, _ = cache.load(sim, gpu, queue.line[row, queue.head[row]], slot, slot % kernel.rates.units,
-                                  stream)
+            found, _ = cache.load(sim.llc, sim.mem, gpu, queue.line[row, queue.head[row]], slot,
+                                  slot % kernel.rates.units, stream)
             if found == cache.BLOCKED:
                 break
-            llc_slices.pop(queue, gpu, row, now)
+            cache.leave_slice(queue, gpu, row, now)
             if found == cache.HIT:
                 data_back(kernel, gpu, slot, now)
             elif found == cache.KNOWN:  # one wait for the line is enough
@@ -98,7 +98,7 @@ def send_loads(kernel: UnitsKernel, sim: Sim, gpu: int, slot: int, unit: int, no
     step, cached = work.steps[g.load_step[gpu, slot]], work.cached_loads
     after_last = step.first_load + step.loads
     shift = sim.llc.line_shift if cached else LINE_SHIFT
-    in_order = cached and sim.slices.slices > 0
+    in_order = cached and sim.llc.slices.slices > 0
     while g.load_block[gpu, slot] < after_last:
         if g.port_free[gpu, unit] > now:
             return max(now + 1, np.int64(np.ceil(g.port_free[gpu, unit])))
@@ -110,7 +110,7 @@ def send_loads(kernel: UnitsKernel, sim: Sim, gpu: int, slot: int, unit: int, no
                    + g.member[gpu, slot] * block.workgroup_stride)
         line = g.load_line[gpu, slot]
         if in_order:
-            accepted = llc_slices.push(sim, gpu, address + (np.int64(line) << shift), slot)
+            accepted = cache.wait_at_slice(sim.llc, sim.mem.m, gpu, address + (np.int64(line) << shift), slot)
             if accepted:
                 g.outstanding[gpu, slot] += 1
         elif cached:
@@ -148,10 +148,10 @@ def send_loads(kernel: UnitsKernel, sim: Sim, gpu: int, slot: int, unit: int, no
 def read_line(kernel: UnitsKernel, sim: Sim, gpu: int, slot: int, unit: int, address: int) -> int:
     """Read one cache line for a workgroup: hit, wait for a line in flight, or miss to DRAM."""
     g, refused = kernel.state, kernel.state.refused[gpu, slot]
-    if refused >= 0 and queues.room(sim.compute, refused) < sim.llc.line_requests:
+    if refused >= 0 and queues.room(sim.mem.compute, refused) < sim.llc.line_requests:
         return cache.BLOCKED
     stream = kernel.work.peer_stream if g.adding[gpu, slot] else kernel.work.stream
-    found, row = cache.load(sim, gpu, address >> sim.llc.line_shift, slot, unit, stream)
+    found, row = cache.load(sim.llc, sim.mem, gpu, address >> sim.llc.line_shift, slot, unit, stream)
     g.refused[gpu, slot] = row
     if found == cache.WAITING:
         g.outstanding[gpu, slot] += 1
@@ -163,10 +163,10 @@ def read_memory(kernel: UnitsKernel, sim: Sim, gpu: int, slot: int, address: int
     """Read the `line`-th request of a run of `size` bytes, past the cache; False: there is no room for it now."""
     start = max(address, ((address >> LINE_SHIFT) + line) << LINE_SHIFT)
     stop = min(address + size, ((start >> LINE_SHIFT) + 1) << LINE_SHIFT)
-    row = gpu * sim.m.channels + channel_of(start, sim.m)
-    if queues.room(sim.compute, row) < 1:
+    row = row_of(start, sim.mem.m, gpu)
+    if queues.room(sim.mem.compute, row) < 1:
         return False
     lo, hi = bits.pack(sim.b, start, stop - start, bits.READ, bits.LOCAL, 0, 0, 0)
-    queues.push(sim.compute, row, lo, hi, queues.tag_of(kernel.work.stream, slot))
+    queues.push(sim.mem.compute, row, lo, hi, queues.tag_of(kernel.work.stream, slot))
     kernel.state.outstanding[gpu, slot] += 1
     return True

@@ -25,7 +25,7 @@ from t3sim.gpu.agents.units.workgroups import end
 from t3sim.gpu.fabric import bits, queues
 from t3sim.gpu.fabric import llc as cache
 from t3sim.gpu.fabric import network as links
-from t3sim.gpu.fabric.memory_map import channel_of
+from t3sim.gpu.fabric.memory_map import row_of
 from t3sim.gpu.state import Sim
 
 
@@ -102,11 +102,10 @@ def store_row(kernel: UnitsKernel, sim: Sim, gpu: int, slot: int, block: np.reco
         return store_cached(kernel, sim, gpu, slot, address, lines)
     if block.route == TO_MEMORY or block.route == TO_BOTH:
         for line in range(lines):  # room everywhere first: a row may cross into another channel
-            if queues.room(sim.compute, gpu * sim.m.channels + channel_of(address + line * LINE_BYTES, sim.m)) \
-                    < lines:
+            if queues.room(sim.mem.compute, row_of(address + line * LINE_BYTES, sim.mem.m, gpu)) < lines:
                 return False
     mapped = block.route == MAPPED or block.route == TO_BOTH
-    port = sim.control.region_ports[gpu, block.region, 0]
+    port = sim.mem.region_ports[gpu, block.region, 0]
     if block.route == TO_PEER:
         port = sim.network.next_port[gpu, sim.control.downstream[gpu, block.peer]]
     for side in range(min(lines, sim.network.planes) if mapped or block.route == TO_PEER else 0):
@@ -125,10 +124,10 @@ def store_row(kernel: UnitsKernel, sim: Sim, gpu: int, slot: int, block: np.reco
         size = min(LINE_BYTES, block.bytes - line * LINE_BYTES)
         lo, hi = bits.pack(sim.b, at, size, op, source, block.region, block.wavefront, block.id)
         if block.route == TO_MEMORY:
-            queues.push(sim.compute, gpu * sim.m.channels + channel_of(at, sim.m), lo, hi, tag)
+            queues.push(sim.mem.compute, row_of(at, sim.mem.m, gpu), lo, hi, tag)
         elif block.route == TO_BOTH:
             kept_lo, kept_hi = bits.pack(sim.b, at, size, op, source, 0, 0, 0)
-            queues.push(sim.compute, gpu * sim.m.channels + channel_of(at, sim.m), kept_lo, kept_hi, tag)
+            queues.push(sim.mem.compute, row_of(at, sim.mem.m, gpu), kept_lo, kept_hi, tag)
             queues.push_at(sim.stores_out, onto, now, lo, hi, tag)
         elif block.route == MAPPED:
             queues.push_at(sim.stores_out, onto, now, lo, hi, tag)
@@ -148,8 +147,8 @@ def store_cached(kernel: UnitsKernel, sim: Sim, gpu: int, slot: int, address: in
     g, line_requests = kernel.state, sim.llc.line_requests
     while g.store_line[gpu, slot] < lines:
         at = address + g.store_line[gpu, slot] * LINE_BYTES
-        if g.budget[gpu] <= 0.0 or not cache.store(sim, gpu, at >> sim.llc.line_shift, slot % kernel.rates.units,
-                                                   kernel.work.stream):
+        if g.budget[gpu] <= 0.0 or not cache.store(sim.llc, sim.mem, gpu, at >> sim.llc.line_shift,
+                                                   slot % kernel.rates.units, kernel.work.stream):
             return False
         g.store_line[gpu, slot] += line_requests
         g.budget[gpu] -= sim.llc.line_bytes
