@@ -12,7 +12,7 @@ from t3sim.gpu.agents.units.stores import first_store
 from t3sim.gpu.engine.loop import is_for
 from t3sim.gpu.fabric import bits
 from t3sim.gpu.fabric import network as links
-from t3sim.gpu.fabric.memory_map import channel_of
+from t3sim.gpu.fabric.bits import channel_of
 from t3sim.gpu.hbm.bits import lowest_bit
 from t3sim.gpu.state import Sim
 from t3sim.trace.recorder import Recorder, is_selected, new_event, packet_event, request_event

@@ -10,7 +10,7 @@ from t3sim.base.compiled.jit import compiled
 from t3sim.gpu.agents.units import loads
 from t3sim.gpu.fabric import bits, queues
 from t3sim.gpu.fabric import llc as cache
-from t3sim.gpu.fabric.memory_map import channel_of
+from t3sim.gpu.fabric.bits import channel_of
 from t3sim.machine import load_machine
 from t3sim.runs import build
 from t3sim.runs.plan import Plan

@@ -9,7 +9,7 @@ from numba import typeof
 from t3sim.base.compiled.by_reference import by_reference
 from t3sim.base.compiled.jit import compiled
 from t3sim.gpu.fabric import bits, memory, memory_cache, queues
-from t3sim.gpu.fabric.memory_map import channel_of, local_line
+from t3sim.gpu.fabric.bits import channel_of, local_line
 from t3sim.gpu.hbm import READ, STORE, UPDATE, hbm_enqueue, hbm_step, make_hbm
 from t3sim.machine import load_machine
 from t3sim.runs import build

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from t3sim.gpu.fabric.memory_map import channel_of, local_line, memory_map
+from t3sim.gpu.fabric.bits import channel_of, local_line, memory_map
 from t3sim.rtl import address_map
 from t3sim.rtl.geometry import ChannelGeometry, Geometry
 

@@ -17,7 +17,7 @@ from t3sim.base.line import LINE_BYTES
 from t3sim.gpu.engine.hardware import Hardware, may_start, nothing_to_start
 from t3sim.gpu.fabric import bits, memory, queues
 from t3sim.gpu.fabric import network as links
-from t3sim.gpu.fabric.memory_map import row_of
+from t3sim.gpu.fabric.bits import row_of
 from t3sim.gpu.state import Sim
 
 #: What starts the copies: a doorbell, a flag that is polled, the Tracker, a flag of the producer for each wave.

@@ -20,8 +20,7 @@ from t3sim.gpu.engine.observers import Observer, Watchers, call_after_edge, call
 from t3sim.gpu.fabric import network as links
 from t3sim.gpu.fabric import switch as switches
 from t3sim.gpu.fabric import wires
-from t3sim.gpu.fabric.bits import address_of, get, request_of
-from t3sim.gpu.fabric.memory_map import row_of
+from t3sim.gpu.fabric.bits import address_of, get, request_of, row_of
 from t3sim.gpu.fabric.queues import pop_timed, push, push_at, room, timed_room
 from t3sim.gpu.fabric.state import Network
 from t3sim.gpu.state import Sim

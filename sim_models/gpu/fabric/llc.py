@@ -23,7 +23,7 @@ from t3sim.base.compiled.jit import compiled, inlined
 from t3sim.base.compiled.records import aligned_zeros
 from t3sim.base.line import LINE_BYTES
 from t3sim.gpu.fabric import bits, queues, replacement
-from t3sim.gpu.fabric.memory_map import MemoryMap, channel_of, local_line, row_of
+from t3sim.gpu.fabric.bits import MemoryMap, channel_of, local_line, row_of
 from t3sim.gpu.fabric.state import CacheSlices, Llc, MemoryState
 from t3sim.gpu.setup import MISS_REGISTERS
 

@@ -19,7 +19,7 @@ from t3sim.base.compiled.jit import compiled, inlined
 from t3sim.base.compiled.records import aligned_zeros
 from t3sim.base.line import LINE_BYTES
 from t3sim.gpu.fabric import bits, queues, replacement
-from t3sim.gpu.fabric.memory_map import local_line
+from t3sim.gpu.fabric.bits import local_line
 from t3sim.gpu.fabric.state import MemoryCache, MemoryState
 from t3sim.gpu.hbm import READ, STORE, hbm_enqueue, hbm_step
 

@@ -11,7 +11,7 @@ from t3sim.base.compiled.records import Record
 from t3sim.base.compiled.scan import PLACES
 from t3sim.collectives.schedule.mirror import Mirror
 from t3sim.gpu.fabric import bits, queues, wires
-from t3sim.gpu.fabric.memory_map import MemoryMap
+from t3sim.gpu.fabric.bits import MemoryMap
 from t3sim.gpu.hbm import HbmState
 
 PURPOSES = 2 * 3  #: reads of each of three streams, then its writes, see `memory`

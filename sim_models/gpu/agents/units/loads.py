@@ -17,7 +17,7 @@ from t3sim.gpu.agents.units.state import (
 )
 from t3sim.gpu.fabric import bits, queues
 from t3sim.gpu.fabric import llc as cache
-from t3sim.gpu.fabric.memory_map import row_of
+from t3sim.gpu.fabric.bits import row_of
 from t3sim.gpu.hbm.bits import lowest_bit
 from t3sim.gpu.state import Sim
 

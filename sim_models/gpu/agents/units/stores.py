@@ -25,7 +25,7 @@ from t3sim.gpu.agents.units.workgroups import end
 from t3sim.gpu.fabric import bits, queues
 from t3sim.gpu.fabric import llc as cache
 from t3sim.gpu.fabric import network as links
-from t3sim.gpu.fabric.memory_map import row_of
+from t3sim.gpu.fabric.bits import row_of
 from t3sim.gpu.state import Sim
 
 
