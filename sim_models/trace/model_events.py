@@ -6,6 +6,7 @@ import numpy as np
 
 from t3sim.base.compiled.by_reference import by_reference
 from t3sim.base.compiled.jit import compiled, inlined
+from t3sim.base.compiled.scan import lowest_bit
 from t3sim.gpu.agents.compute_units import ComputeUnits
 from t3sim.gpu.agents.units.state import IDLE
 from t3sim.gpu.agents.units.stores import first_store
@@ -13,7 +14,6 @@ from t3sim.gpu.engine.loop import is_for
 from t3sim.gpu.fabric import bits
 from t3sim.gpu.fabric import network as links
 from t3sim.gpu.fabric.bits import channel_of
-from t3sim.gpu.hbm.bits import lowest_bit
 from t3sim.gpu.state import Sim
 from t3sim.trace.recorder import Recorder, is_selected, new_event, packet_event, request_event
 from t3sim.trace.schema import EVENT, NO_STREAM, NO_WAVEFRONT, ON_LINKS, QUEUES, Kind

@@ -7,13 +7,13 @@ import numpy as np
 
 from t3sim.base.compiled.by_reference import by_reference
 from t3sim.base.compiled.jit import compiled, inlined
+from t3sim.base.compiled.scan import lowest_bit
 from t3sim.cosim.ports import Ports
 from t3sim.cosim.traced import Probes, StructBits
 from t3sim.gpu.engine.switch_hardware import SwitchHardware
 from t3sim.gpu.fabric import bits
 from t3sim.gpu.fabric.bits import RequestBits
 from t3sim.gpu.fabric.network import plane_at
-from t3sim.gpu.hbm.bits import lowest_bit
 from t3sim.rtl.registers import NO_THRESHOLD
 from t3sim.trace.recorder import Recorder, is_selected, new_event, packet_event, request_event
 from t3sim.trace.schema import (

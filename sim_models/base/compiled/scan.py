@@ -53,6 +53,17 @@ def _holds(table, element, index):
 
 
 @intrinsic
+def lowest_bit(typing_context, mask):
+    """Return the index of the lowest set bit of a non-zero int64 `mask`."""
+    def emit(context, builder, signature, arguments):
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    if mask != types.int64:
+        return None
+    return types.int64(types.int64), emit
+
+
+@intrinsic
 def at_most(typing_context, table, index, bound, count):
     """Return the mask of the first `count` places from `table[index]` on, of int64, that are at most `bound`."""
     if not _holds(table, types.int64, index):

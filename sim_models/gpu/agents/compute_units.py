@@ -25,7 +25,7 @@ import numpy as np
 
 from t3sim.base.compiled.jit import compiled, inlined
 from t3sim.base.compiled.records import aligned_copy
-from t3sim.base.compiled.scan import PLACES, at_most, lowest
+from t3sim.base.compiled.scan import PLACES, at_most, lowest, lowest_bit
 from t3sim.gpu.agents.units.loads import (
     data_back,
     fill,
@@ -60,7 +60,6 @@ from t3sim.gpu.agents.units.workgroups import dispatch, end, has_work, polls, st
 from t3sim.gpu.engine.hardware import Hardware, nothing_to_start, show_producer
 from t3sim.gpu.fabric import llc as cache
 from t3sim.gpu.fabric import queues
-from t3sim.gpu.hbm.bits import lowest_bit
 from t3sim.gpu.setup import Condition
 from t3sim.gpu.state import Sim
 from t3sim.workload.operators.kernel_table import ASKS_WINDOW, KernelTable, Route, joined

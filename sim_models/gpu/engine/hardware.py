@@ -14,7 +14,7 @@ import numpy as np
 from t3sim.base.compiled.by_type import by_type
 from t3sim.base.compiled.jit import compiled, inlined, whole
 from t3sim.base.compiled.records import Record
-from t3sim.base.compiled.scan import PLACES
+from t3sim.base.compiled.scan import PLACES, lowest_bit
 from t3sim.base.compiled.words import words_at
 from t3sim.base.line import LINE_BYTES
 from t3sim.cosim.ports import Ports
@@ -24,7 +24,6 @@ from t3sim.gpu.engine.switch_hardware import SwitchHardware, no_switch, run_swit
 from t3sim.gpu.fabric import bits, memory, queues
 from t3sim.gpu.fabric import network as links
 from t3sim.gpu.fabric.queues import RequestQueue, TagQueue, TimedQueue
-from t3sim.gpu.hbm.bits import lowest_bit
 from t3sim.gpu.state import Sim
 from t3sim.rtlsim.simulator import Backend
 

@@ -8,13 +8,12 @@ import numpy as np
 
 from t3sim.base.compiled.jit import inlined
 from t3sim.base.compiled.records import aligned_zeros
-from t3sim.base.compiled.scan import PLACES, at_most
+from t3sim.base.compiled.scan import PLACES, at_most, lowest_bit
 from t3sim.gpu.fabric import bits, memory_cache, queues
 from t3sim.gpu.fabric import network as links
 from t3sim.gpu.fabric.bits import local_line, memory_map
 from t3sim.gpu.fabric.state import PURPOSES, WAITS, MemoryCache, MemoryState, Network
 from t3sim.gpu.hbm import hbm_enqueue, hbm_has_room, hbm_step, make_hbm
-from t3sim.gpu.hbm.bits import lowest_bit
 from t3sim.machine.dram import Dram
 from t3sim.rtl.geometry import Geometry
 

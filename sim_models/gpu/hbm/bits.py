@@ -12,17 +12,6 @@ from numba.core import cgutils
 from t3sim.base.compiled.by_reference import intrinsic
 
 
-@intrinsic
-def lowest_bit(typing_context, mask):
-    """Return the index of the lowest set bit of a non-zero int64 `mask`."""
-    def emit(context, builder, signature, arguments):
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
-
-    if mask != types.int64:
-        return None
-    return types.int64(types.int64), emit
-
-
 def _table_type(record, name):
     """Return the element type of the one-dimensional table `name` of a record type, or None."""
     if not isinstance(record, types.Record) or not isinstance(name, types.StringLiteral):

@@ -16,7 +16,8 @@ its order.
 import numpy as np
 
 from t3sim.base.compiled.jit import compiled, inlined
-from t3sim.gpu.hbm.bits import SCAN, earliest_ready, item, lowest_bit, oldest_ready, put
+from t3sim.base.compiled.scan import lowest_bit
+from t3sim.gpu.hbm.bits import SCAN, earliest_ready, item, oldest_ready, put
 from t3sim.gpu.hbm.state import (
     ACT,
     AGE,

@@ -3,6 +3,7 @@
 import numpy as np
 
 from t3sim.base.compiled.jit import compiled, inlined
+from t3sim.base.compiled.scan import lowest_bit
 from t3sim.base.line import LINE_SHIFT
 from t3sim.gpu.agents.units.state import (
     LOAD,
@@ -18,7 +19,6 @@ from t3sim.gpu.agents.units.state import (
 from t3sim.gpu.fabric import bits, queues
 from t3sim.gpu.fabric import llc as cache
 from t3sim.gpu.fabric.bits import row_of
-from t3sim.gpu.hbm.bits import lowest_bit
 from t3sim.gpu.state import Sim
 
 
