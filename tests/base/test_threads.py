@@ -9,7 +9,7 @@ import pytest
 from t3sim.base.at_once import processor_seconds
 from t3sim.base.compiled.jit import unlocked
 from t3sim.base.compiled.meeting import go_on, last_to_come, on_threads, rounds, wait
-from t3sim.gpu.fabric import wires
+from t3sim.gpu.fabric import queues
 from t3sim.machine import load_machine
 from t3sim.mechanisms.track_trigger import FusedGemm
 from t3sim.runs import kernels
@@ -100,25 +100,25 @@ def test_time_of_helpers_is_the_callers():
 def test_news_of_a_free_place_takes_a_latency():
     """Whenever both meet: what a sender knows depends on when packets were taken only."""
     for every in (1, 3, 10):
-        link, latency, sent, taken = wires.make_wires(1, 8), 10, [], []
+        link, latency, sent, taken = queues.make_wires(1, 8), 10, [], []
         for now in range(200):
             if now % every == 0:
-                wires.meet(link, 0)
-            if wires.has_room(link, 0, now, latency, 2):
-                wires.put(link, 0, now + latency, now, 0, 0)
+                queues.meet(link, 0)
+            if queues.has_room(link, 0, now, latency, 2):
+                queues.put(link, 0, now + latency, now, 0, 0)
                 sent.append(now)
-            if now % 7 == 0 and wires.arrives(link, 0, now):
-                assert link.lo[0, wires.head_of(link, 0)] == sent[len(taken)]
+            if now % 7 == 0 and queues.arrives(link, 0, now):
+                assert link.lo[0, queues.head_of(link, 0)] == sent[len(taken)]
                 taken.append(now)
-                wires.take(link, 0, now)
+                queues.take(link, 0, now)
         assert sent[:6] == [*range(6)]
         assert sent[6:] == [time + latency for time in taken][:len(sent) - 6]
         assert link.count.tolist() == [len(sent) - len(taken)]
 
 
 def test_a_full_link_takes_no_packet():
-    link = wires.make_wires(1, 4)
+    link = queues.make_wires(1, 4)
     for number in range(4):
-        wires.put(link, 0, number, 0, 0, 0)
+        queues.put(link, 0, number, 0, 0, 0)
     with pytest.raises(OverflowError, match="under way"):
-        wires.put(link, 0, 4, 0, 0, 0)
+        queues.put(link, 0, 4, 0, 0, 0)

@@ -2,7 +2,7 @@
 
 from t3sim.base.compiled.jit import compiled
 from t3sim.gpu.engine.agents import done, progress
-from t3sim.gpu.fabric.wires import under_way
+from t3sim.gpu.fabric.queues import under_way
 from t3sim.gpu.state import Sim
 
 IDLE_LIMIT = 200_000  #: cycles without any progress after which a run is declared stuck

@@ -18,10 +18,9 @@ from t3sim.gpu.engine.end import LOOK_STUCK, RUNNING, outcome
 from t3sim.gpu.engine.hardware import Hardware, clock_edge, egress_cycle, memory_cycle, side_signals, switch_cycle
 from t3sim.gpu.engine.observers import Observer, Watchers, call_after_edge, call_before_edge, watchers
 from t3sim.gpu.fabric import network as links
+from t3sim.gpu.fabric import queues
 from t3sim.gpu.fabric import switch as switches
-from t3sim.gpu.fabric import wires
 from t3sim.gpu.fabric.bits import address_of, get, request_of, row_of
-from t3sim.gpu.fabric.queues import pop_timed, push, push_at, room, timed_room
 from t3sim.gpu.fabric.state import Network
 from t3sim.gpu.state import Sim
 
@@ -35,7 +34,7 @@ def reads_return(kernel: tuple, sim: Sim, gpu: int, now: int) -> None:
     for back in (sim.mem.fills, sim.mem.hits):
         while back.count[gpu] > 0 and back.time[gpu, back.head[gpu]] <= now:
             agents.returned(kernel, sim, gpu, back.tag[gpu, back.head[gpu]], now)
-            pop_timed(back, gpu)
+            queues.pop_timed(back, gpu)
 
 
 @inlined
@@ -55,15 +54,15 @@ def deliver(sim: Sim, node: int, now: int) -> None:
     count = network.first_in[node + 1] - first
     for i in range(count):
         port = network.ports_in[first + (now + i) % count]
-        while wires.arrives(flight, port, now):
-            at = wires.head_of(flight, port)
+        while queues.arrives(flight, port, now):
+            at = queues.head_of(flight, port)
             lo, hi, tag = flight.lo[port, at], flight.hi[port, at], flight.tag[port, at]
             destination = links.destination_of(hi, sim.b)
             if is_for(network, destination, node):
                 row = row_of(address_of(lo, sim.b), sim.mem.m, node)
-                if room(sim.mem.inbound, row) < 1:
+                if queues.room(sim.mem.inbound, row) < 1:
                     break
-                push(sim.mem.inbound, row, lo, request_of(hi, sim.b), tag)
+                queues.push(sim.mem.inbound, row, lo, request_of(hi, sim.b), tag)
                 network.arrived[node] += 1 + get(lo, hi, sim.b.more, sim.b.more_bits)
                 if sim.control.signals.shape[1] > 1:
                     sim.control.signals[node, get(lo, hi, sim.b.wg, sim.b.wg_bits)] += 1
@@ -79,7 +78,7 @@ def deliver(sim: Sim, node: int, now: int) -> None:
                 else:
                     links.send(network, onward, now, get(lo, hi, sim.b.bytes, sim.b.op - sim.b.bytes), 0, lo, hi, tag)
             network.taken[port] += 1
-            wires.take(flight, port, now)
+            queues.take(flight, port, now)
         deliver_heads(sim, node, port, now)
 
 
@@ -95,13 +94,13 @@ def deliver_all_heads(sim: Sim, node: int, now: int) -> None:
 def deliver_heads(sim: Sim, node: int, port: int, now: int) -> None:
     """Hand on heads of dispatch windows that have arrived by a link, to the GPU's hardware or onward."""
     network, heads = sim.network, sim.network.heads
-    while wires.arrives(heads, port, now):
-        head = heads.lo[port, wires.head_of(heads, port)]
+    while queues.arrives(heads, port, now):
+        head = heads.lo[port, queues.head_of(heads, port)]
         destination = links.head_destination(head, sim.b)
         if is_for(network, destination, node):
-            if timed_room(network.heard, node) < 1:
+            if queues.timed_room(network.heard, node) < 1:
                 break
-            push_at(network.heard, node, now, head, 0, 0)
+            queues.push_at(network.heard, node, now, head, 0, 0)
         else:
             onward = links.port_to(network, node, destination)
             if onward == links.NO_PORT:
@@ -110,7 +109,7 @@ def deliver_heads(sim: Sim, node: int, port: int, now: int) -> None:
                 break
             else:
                 links.send_head(network, onward, now, 0, head, sim.b)
-        wires.take(heads, port, now)
+        queues.take(heads, port, now)
 
 
 @merged
@@ -143,9 +142,9 @@ def meet_again(sim: Sim, now: int, alone: int) -> int:
     """
     until = (now // LOOK + 1) * LOOK
     for port in range(len(sim.network.free_time)):
-        wires.meet(sim.network.flight, port)
-        wires.meet(sim.network.heads, port)
-        if alone > LOOK and wires.under_way(sim.network.flight, port) > 0:
+        queues.meet(sim.network.flight, port)
+        queues.meet(sim.network.heads, port)
+        if alone > LOOK and queues.under_way(sim.network.flight, port) > 0:
             until = max(until, (sim.network.last_arrival[port] // LOOK + 1) * LOOK)
     most = now + alone
     if alone > LOOK:

@@ -17,7 +17,7 @@ from t3sim.base.compiled.jit import compiled, inlined
 from t3sim.base.compiled.words import words_at
 from t3sim.base.line import LINE_BYTES, LINE_SHIFT
 from t3sim.cosim.ports import KERNEL, SwitchPorts
-from t3sim.gpu.fabric import bits, queues, wires
+from t3sim.gpu.fabric import bits, queues
 from t3sim.gpu.fabric import network as links
 from t3sim.gpu.fabric.switch import NOBODY, line_at
 from t3sim.gpu.state import Sim
@@ -141,11 +141,11 @@ def _arrive(hardware: SwitchHardware, sim: Sim, inputs: np.ndarray, gpu: int, pl
     ports, flight, link, b = hardware.ports, sim.network.flight, hardware.link_in[gpu] + plane, sim.b
     first = ports.arriving[gpu]
     inputs[first] = 0
-    if hardware.credits[gpu, plane] == 0 or not wires.arrives(flight, link, now):
+    if hardware.credits[gpu, plane] == 0 or not queues.arrives(flight, link, now):
         return
     for word in range(1, ports.words):
         inputs[first + word] = 0
-    at = wires.head_of(flight, link)
+    at = queues.head_of(flight, link)
     lo, hi, tag = flight.lo[link, at], flight.hi[link, at], flight.tag[link, at]
     destination, gpus = links.destination_of(hi, b), len(ports.arriving)
     inputs[first] = 1
@@ -171,7 +171,7 @@ def _arrive(hardware: SwitchHardware, sim: Sim, inputs: np.ndarray, gpu: int, pl
         deposit(inputs, first, ports.column + 64, destination)
     hardware.credits[gpu, plane] -= 1
     sim.network.taken[link] += 1
-    wires.take(flight, link, now)
+    queues.take(flight, link, now)
 
 
 @inlined

@@ -16,7 +16,7 @@ import numpy as np
 from t3sim.base.compiled.jit import inlined
 from t3sim.base.line import LINE_BYTES, LINE_SHIFT, lines_of
 from t3sim.collectives.schedule.mirror import NO_MIRROR, Mirror
-from t3sim.gpu.fabric import bits, queues, wires
+from t3sim.gpu.fabric import bits, queues
 from t3sim.gpu.fabric.bits import RequestBits
 from t3sim.gpu.fabric.state import Network
 
@@ -66,9 +66,9 @@ def make_network(ports: Sequence[LinkPort], next_port: np.ndarray, one_for_all: 
         np.array([port.target for port in ports]),
         np.ascontiguousarray(next_port, np.int64), *by_node([port.source for port in ports]),
         *by_node([port.target for port in ports]), one_for_all, next_port.shape[1] - groups, planes,
-        wires.make_wires(count, packets),
+        queues.make_wires(count, packets),
         each(count, np.float64), each(count), each(count), each(count), each(count, np.float64), each(count),
-        wires.make_wires(count, heads), each(count), each(count), queues.timed_queue(nodes, heads),
+        queues.make_wires(count, heads), each(count), each(count), queues.timed_queue(nodes, heads),
         each(nodes), each(nodes), each(nodes), False, NO_MIRROR))
 
 
@@ -125,7 +125,7 @@ def backlog(network: Network, port: int, now: int) -> float:
 def can_send(network: Network, port: int, now: int) -> bool:
     """Return whether a port's egress buffer takes another packet."""
     return (backlog(network, port, now) < network.buffer_bytes[port]
-            and wires.has_room(network.flight, port, now, network.latency_cycles[port], _SPARE_PACKETS))
+            and queues.has_room(network.flight, port, now, network.latency_cycles[port], _SPARE_PACKETS))
 
 
 @inlined
@@ -144,13 +144,13 @@ def send(network: Network, port: int, now: int, byte_count: int, delay: int, lo:
     arrival = max(np.int64(np.ceil(network.free_time[port])) + network.latency_cycles[port] + delay,
                   network.last_arrival[port])
     network.last_arrival[port] = arrival
-    wires.put(network.flight, port, arrival, lo, hi, tag)
+    queues.put(network.flight, port, arrival, lo, hi, tag)
 
 
 @inlined
 def can_send_head(network: Network, port: int, now: int) -> bool:
     """Return whether a port takes another head in this cycle."""
-    return wires.has_room(network.heads, port, now, network.latency_cycles[port], 0)
+    return queues.has_room(network.heads, port, now, network.latency_cycles[port], 0)
 
 
 @inlined
@@ -168,7 +168,7 @@ def send_head(network: Network, port: int, now: int, delay: int, head: int, fiel
     network.last_head[port] = arrival
     if network.one_for_all and network.target[port] == 0:  # the last link on its way
         head = come_back(head, network.gpus, fields)
-    wires.put(network.heads, port, arrival, head, 0, 0)
+    queues.put(network.heads, port, arrival, head, 0, 0)
 
 
 @inlined

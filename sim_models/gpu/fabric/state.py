@@ -10,7 +10,7 @@ import numpy as np
 from t3sim.base.compiled.records import Record
 from t3sim.base.compiled.scan import PLACES
 from t3sim.collectives.schedule.mirror import Mirror
-from t3sim.gpu.fabric import bits, queues, wires
+from t3sim.gpu.fabric import bits, queues
 from t3sim.gpu.fabric.bits import MemoryMap
 from t3sim.gpu.hbm import HbmState
 
@@ -154,14 +154,14 @@ class Network(NamedTuple):
     one_for_all: bool  # only the representative GPU is simulated: its packets arrive at itself
     gpus: int  # columns of `next_port` behind them are groups of GPUs
     planes: int  # links side by side wherever there is one, a power of two; lines take turns on them
-    flight: wires.Wires  # packets [port]
+    flight: queues.Wires  # packets [port]
     free_time: np.ndarray  # float [port]: when the last accepted packet has left
     last_arrival: np.ndarray  # int64 [port]
     sent_bytes: np.ndarray  # int64 [port]
     sent_packets: np.ndarray
     busy_cycles: np.ndarray  # float [port]
     taken: np.ndarray  # int64 [port]: packets that have been taken at the link's end
-    heads: wires.Wires  # heads of dispatch windows [port]
+    heads: queues.Wires  # heads of dispatch windows [port]
     last_head: np.ndarray  # int64 [port]: arrival of the last of them
     sent_heads: np.ndarray  # int64 [port]
     heard: queues.TimedQueue  # heads that have arrived at a GPU [node]
