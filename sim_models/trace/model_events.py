@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from t3sim.base.compiled.by_reference import by_reference
+from t3sim.base.compiled.by_reference import by_reference, lowest_bit
 from t3sim.base.compiled.jit import compiled, inlined
-from t3sim.base.compiled.scan import lowest_bit
 from t3sim.gpu.agents.compute_units import ComputeUnits
 from t3sim.gpu.agents.units.state import IDLE
 from t3sim.gpu.agents.units.stores import first_store

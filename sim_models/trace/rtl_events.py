@@ -5,9 +5,8 @@ The same functions serve the lockstep loop and the samples of a testbench.
 
 import numpy as np
 
-from t3sim.base.compiled.by_reference import by_reference
+from t3sim.base.compiled.by_reference import by_reference, lowest_bit
 from t3sim.base.compiled.jit import compiled, inlined
-from t3sim.base.compiled.scan import lowest_bit
 from t3sim.cosim.ports import Ports
 from t3sim.cosim.traced import Probes, StructBits
 from t3sim.gpu.engine.switch_hardware import SwitchHardware

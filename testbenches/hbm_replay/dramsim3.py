@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from t3sim.base.compiled.by_reference import lowest_bit
 from t3sim.base.compiled.jit import compiled
-from t3sim.base.compiled.scan import lowest_bit
 from t3sim.gpu.hbm.address import bank_of, row_of
 from t3sim.gpu.hbm.bits import item, put
 from t3sim.gpu.hbm.state import ACT, NEVER, NOWHERE, PRE, RD, REF, REFPB, WR

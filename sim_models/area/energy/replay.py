@@ -6,9 +6,8 @@ import numpy as np
 from numba import types
 
 from t3sim.area.energy.circuit import READ, READ_AFTER_WRITE, WRITE, XOR, Circuit, Lowered
-from t3sim.base.compiled.by_reference import intrinsic
+from t3sim.base.compiled.by_reference import intrinsic, lowest_bit
 from t3sim.base.compiled.jit import compiled, inlined
-from t3sim.base.compiled.scan import lowest_bit
 
 
 class NetState(NamedTuple):

@@ -13,7 +13,7 @@ _AFTER = 128  # bytes: as many as are looked at together
 
 
 def aligned_zeros(shape: tuple[int, ...] | int, dtype: np.dtype) -> np.ndarray:
-    """Return zeros like np.zeros, at the beginning of a cache line; others may be read after their end (`scan`)."""
+    """Return zeros like np.zeros, at the beginning of a cache line; others may be read after their end."""
     size = int(np.prod(shape)) * dtype.itemsize
     memory = np.zeros(size + HOST_LINE + _AFTER, np.uint8)
     start = -memory.ctypes.data % HOST_LINE

@@ -23,9 +23,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from t3sim.base.compiled.by_reference import PLACES, at_most, lowest, lowest_bit
 from t3sim.base.compiled.jit import compiled, inlined
 from t3sim.base.compiled.records import aligned_copy
-from t3sim.base.compiled.scan import PLACES, at_most, lowest, lowest_bit
 from t3sim.gpu.agents.units.loads import (
     data_back,
     fill,

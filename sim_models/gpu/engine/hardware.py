@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from t3sim.base.compiled.by_reference import PLACES, lowest_bit
 from t3sim.base.compiled.by_type import by_type
 from t3sim.base.compiled.jit import compiled, inlined, whole
 from t3sim.base.compiled.records import Record
-from t3sim.base.compiled.scan import PLACES, lowest_bit
 from t3sim.base.compiled.words import words_at
 from t3sim.base.line import LINE_BYTES
 from t3sim.cosim.ports import Ports

@@ -6,9 +6,9 @@ shared by the run with RTL (arbiters in hardware) and the baseline without.
 
 import numpy as np
 
+from t3sim.base.compiled.by_reference import PLACES, at_most, lowest_bit
 from t3sim.base.compiled.jit import inlined
 from t3sim.base.compiled.records import aligned_zeros
-from t3sim.base.compiled.scan import PLACES, at_most, lowest_bit
 from t3sim.gpu.fabric import bits, memory_cache, queues
 from t3sim.gpu.fabric import network as links
 from t3sim.gpu.fabric.bits import local_line, memory_map

@@ -9,8 +9,8 @@ Both keep their state in the cache's `stamp`, and neither evicts a line that is 
 
 import numpy as np
 
+from t3sim.base.compiled.by_reference import PLACES, equal, lowest_bit, lowest_of_free
 from t3sim.base.compiled.jit import compiled, inlined
-from t3sim.base.compiled.scan import PLACES, equal, lowest_bit, lowest_of_free
 from t3sim.gpu.fabric.state import WAYS, Llc, MemoryCache
 
 NAMES = ("lru", "srrip")

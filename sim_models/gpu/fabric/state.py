@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from t3sim.base.compiled.by_reference import PLACES
 from t3sim.base.compiled.records import Record
-from t3sim.base.compiled.scan import PLACES
 from t3sim.collectives.schedule.mirror import Mirror
 from t3sim.gpu.fabric import bits, queues
 from t3sim.gpu.fabric.bits import MemoryMap

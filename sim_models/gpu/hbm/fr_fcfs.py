@@ -15,8 +15,8 @@ its order.
 
 import numpy as np
 
+from t3sim.base.compiled.by_reference import lowest_bit
 from t3sim.base.compiled.jit import compiled, inlined
-from t3sim.base.compiled.scan import lowest_bit
 from t3sim.gpu.hbm.bits import SCAN, earliest_ready, item, oldest_ready, put
 from t3sim.gpu.hbm.state import (
     ACT,

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from t3sim.base.compiled.by_reference import lowest_bit
 from t3sim.base.compiled.jit import compiled, inlined
-from t3sim.base.compiled.scan import lowest_bit
 from t3sim.base.line import LINE_SHIFT
 from t3sim.gpu.agents.units.state import (
     LOAD,
