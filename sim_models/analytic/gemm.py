@@ -219,7 +219,7 @@ def grouped_kernel(machine: Machine, rows: tuple[int, ...], n: int, k: int, widt
 @lru_cache(maxsize=1 << 14)
 def _grouped_kernel(kernels: Kernels, peak: float, sustained: float, compute_units: int, memory: float,
                     rows: tuple[int, ...], n: int, k: int, width: str, units: int) -> GemmKernel:
-    """Choose the kernel. A machine takes long to compare, and a fit tries many that differ in what no kernel has."""
+    """Choose the kernel from what it depends on, because comparing whole machines took most of a fit's time."""
     bytes_, shape = BYTES[width], Shape(sum(rows), n, k)
     flop_per_ns = 1e3 * peak * sustained / compute_units
     memory_share = memory / compute_units

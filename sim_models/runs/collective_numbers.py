@@ -44,7 +44,7 @@ class CollectiveWords(NamedTuple):
     memory: np.ndarray  # int64 or float32 [device, word]
     last_read: np.ndarray  # the same [0 or 1, device, word]: what a read found before and after the word was stored
     stored: np.ndarray  # uint8 [device, word]: how often
-    added: np.ndarray  # uint16 [device, word]: parts of other GPUs that came through a switch; no words: there is none
+    added: np.ndarray  # uint16 [device, word]: parts of other GPUs that came through a switch; no words without one
     sender: np.ndarray  # int64 [device, block]: who stores it, _NOBODY: none does
     sources: np.ndarray  # int64 [device, block, source]: the sender's words whose sum its first is, or _NOBODY
     later: np.ndarray  # int64 [device, block, source]: 1: as read after the source was stored itself

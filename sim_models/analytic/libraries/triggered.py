@@ -116,7 +116,7 @@ def slices(tiles: Tiles, gpus: int, window: float) -> int:
     return parts
 
 
-@lru_cache(maxsize=1 << 12)  # mechanisms share limits, and a power of none is another step alike
+@lru_cache(maxsize=1 << 12)  # mechanisms with the same limits ask for the same play
 def _play(gemm_ns: float, tiles: Tiles, chunk: int, ring: TileExchange, limits: TriggerLimits) -> tuple[float, float]:
     """Return the ends of the GEMM and of the exchange; `chunk`: tiles of a slice's chunk."""
     wire_ns, alone_ns = tiles.size_bytes / ring.bytes_per_ns, tiles.size_bytes / limits.stores_bytes_per_ns

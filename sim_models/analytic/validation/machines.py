@@ -4,6 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 from t3sim.analytic.validation.requests import Measured, NotExpressible
@@ -64,7 +65,7 @@ def _machines_of(key: str, value: str) -> tuple[str, ...]:
 
 def _value(machine: Machine, key: str) -> str:
     """Return a constant, or several: `rings.call_ns, rings.launch_ns`, or a whole section."""
-    return ", ".join(str(constant(machine, path)) for path in key.split(", "))
+    return ", ".join(str(attrgetter(path)(machine)) for path in key.split(", "))
 
 
 def constant(machine: Machine, key: str) -> Any:
